@@ -29,7 +29,7 @@ def cause_of_end(error: ProtolakeError, lease: Lease) -> ProtolakeError:
         except TakenOver as taken:
             return taken
         except OSError:
-            return error
+            return UnreachableError(f"{error}, or so it looked while the object store did not answer")
     return error
 
 

@@ -26,6 +26,7 @@ from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable
 from spark_app.storage.storage import Storage
+from spark_app.storage.store_errors import is_store_error
 from spark_app.store import checkpoint, inventory, statistics, torn_logs
 from spark_app.store.commit import TableCommitter
 from spark_app.store.durability import DurabilityMark
@@ -72,6 +73,7 @@ def repair(lake: Lake, settings: Settings) -> Iterator[str]:
         if not repairs:
             return
         for make_repair in repairs:
+            lake.lease.check()
             yield make_repair()
         pending = requests.pending(lake)
         if pending:
@@ -139,6 +141,8 @@ def _ledger(lake: Lake) -> list[Finding]:
     try:
         Ledger(lake).catalog()
     except (ContractError, TypeError, KeyError, OSError) as error:
+        if is_store_error(error):
+            raise
         what = error.what if isinstance(error, ContractError) else str(error)
         return [Finding(what, inventory.LOST_LEDGER, repair=lambda: inventory.begin_ledger(lake))]
     return []

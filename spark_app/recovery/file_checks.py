@@ -67,6 +67,7 @@ def _drop_files(lake: Lake, name: str, keys: list[str]) -> str:
     for key in keys:
         if lake.storage.exists(key):
             lake.set_aside(key)
+    lake.lease.check()
     open_table(lake, name).repair()
     return f"removed {len(keys)} files from {name}"
 

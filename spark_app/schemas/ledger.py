@@ -211,7 +211,10 @@ class Ledger:
     def _read(self, name: str, ending: str) -> bytes:
         """The data that was stored under a digest; empty if the file is missing or was altered."""
         file = self._key(name, ending)
-        data = self._storage.get(file) if self._storage.exists(file) else b""
+        try:
+            data = self._storage.get(file)
+        except FileNotFoundError:
+            return b""
         return data if digest(data) == name else b""
 
     def _put(self, entry: Entry) -> None:

@@ -64,6 +64,6 @@ class Store(Section):
     lease_s: float = Field(
         30.0,
         ge=3,
-        description="seconds that the lease of an app that died on another machine lasts; it is renewed three times as "
-        "often",
+        description="seconds that the lease of an app that died on another machine lasts, or that app's own number if "
+        "it is larger; it is renewed three times as often",
     )

@@ -62,15 +62,16 @@ class DeleteRounds:
     def _write(self, text: str) -> list[str]:
         """Write the next round; returns the keys of rounds that are not kept."""
         numbers = numbers_of(self._storage, self._folder) if self._last is None else []
-        self._last = (max(numbers, default=0) if self._last is None else self._last) + 1
-        key = self._key(self._last)
+        last = (max(numbers, default=0) if self._last is None else self._last) + 1
+        key, self._last = self._key(last), None  # after an error only a list says whether the number is taken
         self._lease.check()
         try:
             with failpoints.around("round"):
                 self._storage.put_if_absent(key, text.encode(), durable=True)
         except FileExistsError:
             raise TakenOver(f"{self._storage.uri(key)} exists already: another process writes this lake now") from None
-        return [self._key(number) for number in numbers if number < self._last - KEPT]
+        self._last = last
+        return [self._key(number) for number in numbers if number < last - KEPT]
 
     def _key(self, number: int) -> str:
         return f"{self._folder}/{number:012d}.json"

@@ -120,7 +120,7 @@ class Lake:
         return [name for name in self.storage.list("") if name[0] != "." and self.has_table(name)]
 
     def has_table(self, name: str) -> bool:
-        """Whether there is a Delta table of this name; False if access is denied."""
+        """As `Storage.exists` of a Delta table of this name."""
         return self.storage.exists(f"{name}/_delta_log")
 
     def units(self) -> list[int]:

@@ -64,6 +64,10 @@ class Lease(ABC):
         """Note that a process that believes to have the lease can commit no more."""
 
     @abstractmethod
+    def doubt(self) -> None:
+        """Note that a commit without an answer may still arrive, so that the next process has to fence this one."""
+
+    @abstractmethod
     def give_back(self) -> None:
         """Write nothing more: another machine may take the lease at once. On this machine the locks stay."""
 
@@ -106,6 +110,9 @@ class FileLease(Lease):
     def fenced(self) -> None:
         """There is no other machine."""
 
+    def doubt(self) -> None:
+        """A disk answers."""
+
     def give_back(self) -> None:
         """There is no other machine."""
 
@@ -116,9 +123,10 @@ class FileLease(Lease):
 
 
 class ObjectLease(Lease):
-    """{"epoch", "owner", "until"} in a file of the bucket, which is only ever replaced by compare-and-swap.
+    """{"epoch", "owner", "until", "lasts"} in a file of the bucket, which is only ever replaced by compare-and-swap.
 
-    It has "open" as well while an earlier owner that did not release it is not fenced, whoever had the lease since.
+    "lasts" are the seconds within which the owner renews it. It has "open" as well while an earlier owner that did not
+    release it, or whose last commit is in doubt, is not fenced, whoever had the lease since.
     """
 
     def __init__(self, storage: ObjectStorage, key: str, own: FileLease):
@@ -136,7 +144,7 @@ class ObjectLease(Lease):
 
     def take(self, timeout_s: float = 7.0) -> None:
         """As `Lease.take`. A process of another machine that has not released the lease is waited for until it has not
-        renewed it for `Place.lease_s`."""
+        renewed it for `Place.lease_s`, its own or that of its owner."""
         self._own.take(timeout_s)
         try:
             found = self._await_end(time.monotonic() + timeout_s)
@@ -164,7 +172,7 @@ class ObjectLease(Lease):
                         f"lake {self._storage.root} is in use by {found['owner']}: stop that process first"
                     )
                 seen, since = found, time.monotonic()
-            if time.monotonic() > since + self._lasts_s:
+            if time.monotonic() > since + max(self._lasts_s, found.get("lasts", 0)):
                 return found
             time.sleep(POLL_S * 5)
 
@@ -177,7 +185,8 @@ class ObjectLease(Lease):
             UnreachableError, TakenOver: another process has taken the lease.
         """
         write = self._storage.put_if_absent if is_first else self._storage.swap
-        value = {"epoch": self.epoch, "owner": self._owner, "until": until} | ({"open": True} if self._open else {})
+        value = {"epoch": self.epoch, "owner": self._owner, "until": until, "lasts": self._lasts_s}
+        value |= {"open": True} if self._open else {}
         try:
             with self._asking:
                 write(self._key, json.dumps(value).encode())
@@ -217,6 +226,9 @@ class ObjectLease(Lease):
 
     def fenced(self) -> None:
         self._open = False
+
+    def doubt(self) -> None:
+        self._open = True
 
     def give_back(self) -> None:
         with self._asking:

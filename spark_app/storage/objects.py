@@ -106,10 +106,7 @@ class ObjectStorage(Storage):
         return self._ask(folder, lambda: obstore.list_with_delimiter(self._store, folder or None))
 
     def exists(self, key: str) -> bool:
-        try:
-            return self.size(key) is not None or self._has_files(key)
-        except PermissionError:
-            return False
+        return self.size(key) is not None or self._has_files(key)
 
     def _has_files(self, folder: str) -> bool:
         return self._ask(folder, lambda: any(obstore.list(self._store, folder or None, chunk_size=1)))
@@ -323,6 +320,7 @@ class ObjectStorage(Storage):
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(copy, names))
+        self.fence()  # another process may use the files by now; copies of them do no harm
         self.delete(*names)
 
     def _ask(self, key: str, request: Callable[[], T]) -> T:

@@ -60,7 +60,11 @@ class Storage(ABC):
 
     @abstractmethod
     def exists(self, key: str) -> bool:
-        """Whether there is such a file or folder; False if access is denied."""
+        """Whether there is such a file or folder; False if this user may not see it on a disk.
+
+        Raises:
+            StoreError, PermissionError: the object store does not say.
+        """
 
     @abstractmethod
     def size(self, key: str) -> int | None:

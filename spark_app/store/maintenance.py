@@ -23,6 +23,7 @@ from spark_app.settings.storing import LakeSettings
 from spark_app.storage import failpoints
 from spark_app.storage.disk import is_full
 from spark_app.storage.lake import Lake
+from spark_app.storage.store_errors import StoreError, is_store_error, reason
 from spark_app.store import log_entry, rewrite, statistics
 from spark_app.store.durability import DurabilityMark
 from spark_app.store.merged_files import LocalMerger, Merge, Merged, Merger, discard
@@ -79,6 +80,15 @@ class Maintainer:
 
     def step(self) -> bool:
         """Compact the tables with the most small files, if they have enough; True if a table was due."""
+        try:
+            return self._step()
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            if isinstance(error, StoreError) or not is_store_error(error):
+                raise
+            log.warning("tables are compacted later", reason=reason(error))  # Arrow and delta-rs give up after seconds
+            return False
+
+    def _step(self) -> bool:
         enough = self._settings.compact_files
         if max(self._small.values(), default=0) < enough:
             return False
@@ -162,6 +172,8 @@ class Maintainer:
             if is_full(error):
                 raise
             self._tables.forget(name)
+            if is_store_error(error):
+                raise
             self._small[name] = 0
             log.error(
                 "table cannot be compacted", table=name, reason=str(error)[:300], remedy="`doctor` lists the damage"

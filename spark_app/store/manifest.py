@@ -27,7 +27,7 @@ from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, write_durably, write_quickly
 from spark_app.storage.storage import Storage
-from spark_app.storage.store_errors import StoreError
+from spark_app.storage.store_errors import is_store_error
 
 FORMAT = 2  # 1: each file has its schema as text; 2: `Manifest.text` has each schema once
 MOST_SCANNED = 32 << 20  # bytes of manifests that a start reads: a third of a second
@@ -189,6 +189,9 @@ class Manifests:
             if not self._storage.is_local:
                 raise TakenOver(said) from None
             raise ContractError(said, "stop that process, then start this one again") from None
+        except OSError:
+            self._lake.lease.doubt()
+            raise
 
     def take_over(self, counts: dict[str, Any]) -> None:
         """Commit a unit that changes nothing: the process that had the lease before can then commit no more, because
@@ -334,7 +337,7 @@ def read_manifest(storage: Storage, key: str) -> Manifest:
     """
     Raises:
         ContractError: the manifest is damaged, or has a newer format.
-        StoreError: the object store does not answer, which says nothing about the manifest.
+        StoreError, PermissionError: the object store does not answer or refuses, which says nothing about the manifest.
     """
     path = storage.uri(key)
     try:
@@ -343,9 +346,9 @@ def read_manifest(storage: Storage, key: str) -> Manifest:
             raise ContractError(f"{path} has format {stored['format']}, this release reads {FORMAT}: run a newer one")
         manifest = Manifest.from_json(stored["manifest"])
         intact = manifest.digest == stored["digest"]
-    except StoreError:
-        raise
     except (OSError, ValueError, LookupError, TypeError) as error:
+        if is_store_error(error):
+            raise
         raise ContractError(f"{path} cannot be read ({error})", "restore it from a backup of the lake") from None
     if not intact:
         raise ContractError(f"{path} was altered after it was written", "restore it from a backup of the lake")
