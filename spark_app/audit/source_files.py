@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_app.audit.frames import Header
-from spark_app.audit.source_records import NO_TYPE, Records, headers_of
+from spark_app.audit.source_records import NO_TYPE, Records
 from spark_app.model.errors import ContractError
 from spark_app.model.offsets import Span
 from spark_app.settings.models import Settings
@@ -174,7 +174,7 @@ class Files:
                     if name in schema.names
                 ]
                 for batch in parquet.iter_batches(1000, columns=own, use_threads=False):
-                    for values in _with_times(batch, source.timestamp).to_pylist():
+                    for values in _dicts(_with_times(batch, source.timestamp)):
                         yield self._of_parquet(values)
         else:
             with self._folder.open_input(file.key) as opened:
@@ -183,15 +183,8 @@ class Files:
 
     def _of_parquet(self, values: dict[str, Any]) -> _Row:
         source = self._source
-        time = values.get(source.timestamp)
-        given = values.get(source.headers)
-        headers: Sequence[Header] | None = ()
-        if isinstance(given, str):
-            headers = headers_of(given)
-            headers = [(source.headers, given.encode())] if headers is None else headers
-        elif given:
-            headers = [(one["key"], _bytes(one.get("value"))) for one in given]
-        return _Row(_unpacked(values.get(source.key)), _unpacked(values.get(source.value)), headers or (), time)
+        key, value = _unpacked(values.get(source.key)), _unpacked(values.get(source.value))
+        return _Row(key, value, _headers(values.get(source.headers), source.headers), values.get(source.timestamp))
 
     def _of_line(self, line: bytes) -> _Row:
         if not line.strip():
@@ -201,9 +194,7 @@ class Files:
             found = json.loads(line)
             value, key = found[source.value], found.get(source.key)
             given, moment = found.get(source.headers), found.get(source.timestamp)
-            given = json.loads(given) if isinstance(given, str) else given
-            headers = [(str(one["key"]), _decoded(one.get("value"))) for one in given or ()]
-            "".join(key for key, _ in headers).encode()  # a lone surrogate is no text
+            headers = _headers_in_base64(json.loads(given) if isinstance(given, str) else given)
             return _Row(_decoded(key), _decoded(value), headers, _time_of(moment))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return _Row(None, line, (), None)
@@ -255,6 +246,43 @@ def _uncompressed(file: pa.NativeFile, key: str) -> io.BufferedIOBase:
     return io.BufferedReader(pa.CompressedInputStream(file, "zstd") if key.lower().endswith(".zst") else file)
 
 
+def _dicts(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    for row in zip(*(map(_python, column) for column in batch.columns), strict=True):
+        yield dict(zip(batch.schema.names, row, strict=True))
+
+
+def _python(value: pa.Scalar) -> Any:
+    """The value; where it has text that is not UTF-8, which a writer need not notice, bytes."""
+    with contextlib.suppress(UnicodeDecodeError):
+        return value.as_py()
+    match value:
+        case pa.DictionaryScalar():
+            return _python(value.value)
+        case pa.StructScalar():
+            return {name: _python(one) for name, one in value.items()}
+        case pa.ListScalar():
+            return [_python(one) for one in value.values]
+    return value.as_buffer().to_pybytes()
+
+
+def _headers(given: Any, name: str) -> list[Header]:
+    """The headers of a row; those that are none are the value of one header."""
+    try:
+        if isinstance(given, str):
+            return _headers_in_base64(json.loads(given))
+        return [(str(one["key"]), _bytes(one.get("value"))) for one in given or ()]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        if isinstance(given, bytes):
+            return [(name, given)]
+        return [(name, str(given).encode())]
+
+
+def _headers_in_base64(given: Any) -> list[Header]:
+    headers = [(str(one["key"]), _decoded(one.get("value"))) for one in given or ()]
+    "".join(key for key, _ in headers).encode()  # a lone surrogate is no text
+    return headers
+
+
 def _unpacked(value: bytes | str | None) -> bytes | None:
     if not isinstance(value, str):
         return value
@@ -268,14 +296,17 @@ def _decoded(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text, validate=True)
 
 
-def _bytes(value: bytes | str | None) -> bytes | None:
+def _bytes(value: Any) -> bytes | None:
+    if not isinstance(value, bytes | str | None):
+        raise TypeError
     return value.encode() if isinstance(value, str) else value
 
 
 def _time_of(value: Any) -> int | None:
     if isinstance(value, str):
-        moment = datetime.datetime.fromisoformat(value)
-        return _micros(moment)
+        if value.isascii() and value.removeprefix("-").isdigit():
+            return _limited(int(value))
+        return _micros(datetime.datetime.fromisoformat(value))
     if value is None:
         return None
     if type(value) is not int:
@@ -288,9 +319,9 @@ def _with_times(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
     place = batch.schema.get_field_index(name)
     if place < 0 or pa.types.is_null(batch.schema.types[place]):
         return batch
-    kind, counts = batch.schema.types[place], batch.column(place).cast(pa.int64()).to_pylist()
-    unit = kind.unit if pa.types.is_timestamp(kind) else "ms"
-    times = [None if count is None else _micros_of(count, unit) for count in counts]
+    kind, column = batch.schema.types[place], batch.column(place)
+    unit, counts = (kind.unit, column.cast(pa.int64())) if pa.types.is_timestamp(kind) else ("ms", column)
+    times = [None if count is None else _micros_of(count, unit) for count in counts.to_pylist()]
     return batch.set_column(place, name, pa.array(times, pa.int64()))
 
 

@@ -7,6 +7,7 @@ import binascii
 import datetime
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from spark_app.settings.sources import Source
 TIME = SOURCE_SCHEMA.field("timestamp").type
 CREATED, NO_TYPE = 0, -1  # Kafka's types of a timestamp: the record's own time, and none
 LATEST_MS = 2**63 // 1000 - 1
+DIGITS = re.compile("-?[0-9]+")
 FACTORS = {"s": 1_000_000, "ms": 1000}  # microseconds, of units that reach further than those
 
 
@@ -58,7 +60,7 @@ class SourceColumns:
                 return f"its column {self.timestamp} is neither a timestamp nor an integer but {kind}"
         if self.headers in schema.names:
             kind = schema.field(self.headers).type
-            if not (_is_text(kind) or pa.types.is_list(kind) or pa.types.is_null(kind)):
+            if not (_is_text(kind) or _is_list(kind) or pa.types.is_null(kind)):
                 return f"its column {self.headers} is neither text nor a list but {kind}"
         return None
 
@@ -140,7 +142,7 @@ def leave_out(batch: pa.RecordBatch, most: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, *OMITTED_SCHEMA.names])
 
 
-def decode_text(text: str | None) -> bytes | None:
+def decode_text(text: str | bytes | None) -> bytes | None:
     """
     Raises:
         ValueError, TypeError: it is not base64.
@@ -169,6 +171,8 @@ def _checked(value: str | None) -> str | None:
 def _microseconds(value: Any) -> int | None:
     if value is None:
         return None
+    if isinstance(value, str) and DIGITS.fullmatch(value):  # proto3's JSON has integers of 64 bits as text
+        value = int(value)
     if isinstance(value, str):
         moment = datetime.datetime.fromisoformat(value)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
@@ -188,33 +192,57 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
 def _bytes(column: pa.Array) -> pa.Array:
     if not _is_text(column.type):
         return column.cast(pa.binary())
-    return pa.array([_or_itself(text) for text in column.to_pylist()], pa.binary())
+    return pa.array([_or_itself(text) for text in _texts(column)], pa.binary())
 
 
-def _or_itself(text: str | None) -> bytes | None:
+def _texts(column: pa.Array) -> list[bytes | None]:
+    """Texts as bytes, because writers do not check that they are UTF-8."""
+    return column.cast(pa.large_binary()).to_pylist()  # type: ignore[no-any-return]
+
+
+def _or_itself(text: bytes | None) -> bytes | None:
     """The bytes of base64; a text that is none stays as it is, so that it is quarantined with its bytes."""
     try:
         return decode_text(text)
     except (ValueError, binascii.Error):
-        return text.encode() if text is not None else None
+        return text
 
 
 def _headers(column: pa.Array, name: str) -> pa.Array:
     if pa.types.is_null(column.type) or column.null_count == len(column):
         return pa.nulls(len(column), pa.string())
     read: Callable[[Any], str | None] = _of_text(name) if _is_text(column.type) else _of_list(name)
-    return pa.array([None if value is None else read(value) for value in column.to_pylist()], pa.string())
+    given = _texts(column) if _is_text(column.type) else map(_plain, column)
+    return pa.array([None if value is None else read(value) for value in given], pa.string())
+
+
+def _plain(value: pa.Scalar) -> Any:
+    """As Python has it; a text that is not UTF-8 as its bytes."""
+    try:
+        return value.as_py()
+    except UnicodeDecodeError:
+        if isinstance(value, pa.StringScalar):
+            return value.as_buffer().to_pybytes()
+        if isinstance(value, pa.DictionaryScalar):
+            return _plain(value.value)
+        if isinstance(value, pa.StructScalar):
+            return {name: _plain(value[name]) for name in value}
+        return [_plain(one) for one in value.values]
 
 
 def _of_text(name: str) -> Callable[[Any], str | None]:
-    def read(text: str) -> str | None:
+    def read(text: bytes) -> str | None:
         try:
-            return header_text(text)
+            return header_text(text.decode())
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # nothing is lost: one header has it
-            return header_text([{"key": name, "value": base64.b64encode(text.encode()).decode()}])
+            return header_text([{"key": name, "value": base64.b64encode(text).decode()}])
 
     return read
 
@@ -238,6 +266,8 @@ def _of_list(name: str) -> Callable[[Any], str | None]:
 def _limited(column: pa.Array, factor: int) -> pa.Array:
     """Counts of so many microseconds as timestamps; those too far away become the last or the first one."""
     most = 2**63 // factor - 1
+    if pa.types.is_uint64(column.type):
+        column = pc.min_element_wise(column, pa.scalar(most, pa.uint64()), skip_nulls=False)
     counts = pc.min_element_wise(column.cast(pa.int64()), most, skip_nulls=False)
     return pc.multiply(pc.max_element_wise(counts, -most, skip_nulls=False), factor).cast(TIME)
 
