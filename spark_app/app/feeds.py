@@ -24,7 +24,7 @@ from spark_app.kafka import topics
 from spark_app.kafka.consumer.spans import SpanSplitter
 from spark_app.kafka.record_sizes import RecordSizes, sample
 from spark_app.kafka.transactions import OpenTransactions
-from spark_app.model.errors import ConfigurationError
+from spark_app.model.errors import ConfigurationError, UnreachableError
 from spark_app.model.place import Place
 from spark_app.process.run_context import RunContext
 from spark_app.settings.models import Settings
@@ -147,9 +147,16 @@ class FileFeed:
         """
         Raises:
             ConfigurationError: the folder cannot be the source of this lake.
+            UnreachableError: whatever it is on does not answer.
         """
         source, place = self._settings.source_place, self._settings.place
-        if not open_folder(source).exists():
+        try:
+            is_there = open_folder(source).exists()
+        except UnreachableError:
+            raise
+        except OSError as error:
+            raise UnreachableError(f"source.path {source.root} cannot be read: {error}") from None
+        if not is_there:
             raise ConfigurationError(
                 f"source.path: there is no {'bucket' if source.scheme else 'folder'} {source.root}"
             )

@@ -130,8 +130,7 @@ class FileStream:
             return taken
         except FileFailed as failed:
             log.warning("a file could not be read", file=failed.key, reason=failed.what)
-            self._opened_source().planner.failed(failed)
-            self._tell()
+            self._plan_anew(failed)
             return False
         except ProtolakeError:
             raise
@@ -147,7 +146,19 @@ class FileStream:
                 self.ingest.fail(error, "the JVM has ended")
             self.ingest.fail(error, f"{type(error).__name__}: {last_message_line(error)}")
 
-    def _wait_for_folder(self, error: OSError) -> None:
+    def _plan_anew(self, failed: FileFailed) -> None:
+        try:
+            is_planned = self._opened_source().planner.failed(failed)
+            self._tell()
+        except ProtolakeError:
+            raise
+        except OSError as error:
+            self._wait_for_folder(error)
+        else:
+            if is_planned:
+                self._wait_for_folder(f"in a task {failed}, and the app sees the file as it was planned")
+
+    def _wait_for_folder(self, error: OSError | str) -> None:
         now = time.monotonic()
         self._unanswered_since = self._unanswered_since or now
         seconds, most = now - self._unanswered_since, self._settings.run.connect_timeout_s

@@ -55,7 +55,7 @@ class BucketFolder(SourceFolder):
     def exists(self, key: str = "") -> bool:
         """Without a key: whether there is the bucket, because a prefix is there as soon as an object is."""
         try:
-            return bool(self._page(key, "")) or not key or self.look(key) is not None
+            return bool(self._page(key, "")) or not key
         except FileNotFoundError:
             return False
 

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from spark_app.intake.delta_traces import LOG, REMEDY, another_table, began_in, not_said
 from spark_app.intake.planning import Due
 from spark_app.intake.source_folder import NO_TEXT, Listed, SourceFolder, as_text, is_text
 from spark_app.intake.taken_files import TakenFile, TakenFiles
@@ -20,9 +21,11 @@ from spark_app.model.errors import ContractError
 from spark_app.storage.state_files import read_durable, read_json, write_durably, write_quickly
 from spark_app.storage.storage import Storage
 
-LOG = "_delta_log"
-REMEDY = "take the table into a new lake, or restore its log"
 MARKS = "marks rows as deleted, and only a table that rows are added to can be taken"
+PHYSICAL = "delta.columnMapping.physicalName"
+OTHER_COLUMN = (
+    "name another column in [source], or write the table anew with the column in its files, and take it into a new lake"
+)
 UNMARK = "rewrite its files without these rows (REORG TABLE ... APPLY (PURGE))"
 
 
@@ -34,11 +37,20 @@ class DeltaListing:
         gone: key -> why a file that the log names cannot be taken.
     """
 
-    def __init__(self, folder: SourceFolder, taken: TakenFiles, storage: Storage, state: str, version: int):
+    def __init__(
+        self,
+        folder: SourceFolder,
+        taken: TakenFiles,
+        storage: Storage,
+        state: str,
+        version: int,
+        columns: Collection[str] = (),
+    ):
         """
         Args:
             state: folder of the lake that holds the cursor.
             version: as the last unit with records says it; -1 = not said.
+            columns: names of the columns that are taken.
 
         Raises:
             ContractError: the table cannot be read.
@@ -46,32 +58,86 @@ class DeltaListing:
         self._folder = folder
         self._taken = taken
         self._storage = storage
-        self._began, self._seen = f"{state}/began.json", f"{state}/version.json"
+        self._columns = columns
+        self._began, self._seen = began_in(state), f"{state}/version.json"
         self.resting: Collection[str] = ()
         self.gone: dict[str, str] = {}
         began = read_durable(storage, self._began)
         if began is None:
             if taken.unit and version < 0:
-                raise ContractError(f"{storage.uri(self._began)} is missing", "restore it from a backup of the lake")
-            began = {"version": version if taken.unit else self._newest_version()}
-            write_durably(storage, self._began, json.dumps(began), "taken.began")
+                raise not_said(folder, storage.uri(self._began))
+            began = {"version": version} if taken.unit else self._beginning()
+            self._note(began)
         stored = (read_json(storage, self._seen) or {}).get("version", -1)
         self.version = max(version, stored)
         self._read = self.version  # the last version whose files are in `_due`
         self._due: dict[str, int] = {}  # key -> version that adds it, in the order of the log
+        self._last = self._look(self._read)  # before the table's id, so that another table is noticed later
+        self._id = self._same_table(began)
         if self.version < began["version"]:
             self._begin_with(began["version"])
 
     def _table(self, version: int | None = None) -> DeltaTable:
         return DeltaTable(self._folder.path, version=version, storage_options=self._folder.delta_options)
 
-    def _newest_version(self) -> int:
+    def _beginning(self) -> dict[str, Any]:
+        """The newest version, and the table's id."""
         try:
             table = self._table()
         except DeltaError as error:
             raise ContractError(f"{self._folder.path} is no Delta table ({error})", REMEDY) from None
         self._refuse_marks(table)  # before the lake notes a beginning that it could not get away from
-        return table.version()
+        fields = json.loads(table.schema().to_json())["fields"]
+        self._refuse_columns(table.version(), table.metadata().partition_columns, fields)
+        return {"version": table.version(), "id": table.metadata().id}
+
+    def _note(self, began: Mapping[str, Any]) -> None:
+        write_durably(self._storage, self._began, json.dumps(began), "taken.began")
+
+    def _same_table(self, began: Mapping[str, Any]) -> str | None:
+        """The id of the table that is followed; lakes of earlier releases have none noted.
+
+        Raises:
+            ContractError: another table is there.
+        """
+        found, known = self._table_id(), began.get("id")
+        if found is None or found == known:
+            return known
+        if known is not None:
+            raise another_table(self._folder, known, found)
+        self._note({**began, "id": found})
+        return found
+
+    def _table_id(self) -> str | None:
+        """None = there is no log to open, or not enough of it.
+
+        Raises:
+            OSError: it cannot be read now.
+        """
+        try:
+            return str(self._table().metadata().id)
+        except DeltaError:
+            return None
+
+    def _look(self, version: int) -> Listed | None:
+        """The entry of the log as it is now."""
+        return self._folder.look(f"{LOG}/{_entry(version)}") if version >= 0 else None
+
+    def _refuse_columns(self, version: int, partitions: Collection[str], fields: Iterable[Mapping[str, Any]]) -> None:
+        """Columns are looked up in the files by their names, and a missing one is NULL.
+
+        Args:
+            fields: of the table's schema.
+        """
+        where = f"{self._folder.path}: in version {version} of the table"
+        for name in self._columns:
+            if name in partitions:
+                raise ContractError(f"{where} the column {name} is a partition column, which no file has", OTHER_COLUMN)
+        for field in fields:
+            stored = field.get("metadata", {}).get(PHYSICAL, field["name"])
+            if field["name"] in self._columns and stored != field["name"]:
+                what = f"{where} the column {field['name']} has the name {stored} in the files (column mapping)"
+                raise ContractError(what, OTHER_COLUMN)
 
     def _begin_with(self, version: int) -> None:
         """The files of one version, because earlier ones may be gone."""
@@ -138,9 +204,13 @@ class DeltaListing:
             ContractError: the log changes or deletes rows, or a part of it is missing.
             OSError: it cannot be read.
         """
-        for version in self._new_versions():
-            self._read_version(version)
-            self._read = version
+        if new := self._new_versions():
+            self._refuse_another()
+            last = self._look(new[-1])  # before it is read, see `_last`
+            for version in new:
+                self._read_version(version)
+                self._read = version
+            self._last = last
         entries, found = self._taken.look_up(list(self._due)), list[Due]()
         there = self._folder.look_at_all(self._due)
         for key in list(self._due):
@@ -155,10 +225,24 @@ class DeltaListing:
         self._move()
         return found
 
+    def _refuse_another(self) -> None:
+        """A log whose last read entry has changed was restored, or is that of another table."""
+        if self._look(self._read) == self._last:
+            return
+        found = self._table_id()
+        if self._id is not None and found is not None and found != self._id:
+            raise another_table(self._folder, self._id, found)
+
+    def is_at_rest(self, listed: Listed) -> bool:
+        """A file of the log is."""
+        return True
+
     def _new_versions(self) -> list[int]:
-        """The next versions, up to one that the list lacks: a list beside a writer may have a later one without it."""
+        """The next versions, up to one that is not there: a list beside a writer may have a later one without it."""
         names = self._folder.names(LOG, _entry(self._read) if self._read >= 0 else "")
         new = [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal()]
+        if new and new[0] != self._read + 1 and self._look(self._read + 1) is not None:
+            new.insert(0, self._read + 1)
         if new and new[0] != self._read + 1:
             raise ContractError(
                 f"{self._folder.path}: the log has no version {self._read + 1} any more, so it cannot be said which "
@@ -177,9 +261,18 @@ class DeltaListing:
                     "only a table that rows are added to can be taken",
                     REMEDY,
                 )
+            if changed := action.get("metaData"):
+                self._refuse_change(version, changed)
             added = action.get("add")
             if added and added.get("dataChange", True):
                 self._add(added, version)
+
+    def _refuse_change(self, version: int, metadata: Mapping[str, Any]) -> None:
+        found = metadata.get("id")
+        if self._id is not None and found != self._id:
+            raise another_table(self._folder, self._id, str(found))
+        fields = json.loads(metadata.get("schemaString") or "{}").get("fields", [])
+        self._refuse_columns(version, metadata.get("partitionColumns") or (), fields)
 
 
 def _entry(version: int) -> str:

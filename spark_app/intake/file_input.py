@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from spark_app.intake.columns_of_source import SourceColumns, leave_out
-from spark_app.intake.scanning import CHUNK_BYTES, JSON, Piece, codec_of, lines_in, may_pass
+from spark_app.intake.scanning import CHUNK_BYTES, JSON, Piece, codec_of, is_of_content, lines_in
 from spark_app.intake.source_folder import Changed, Listed, SourceFolder
 from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
 from spark_app.model.errors import first_message_line
@@ -128,7 +128,7 @@ class FileShare:
                     raise
                 self._check(part)  # a change explains it
                 what = f"cannot be read ({first_message_line(error)})"
-                raise _failed(part, what, unreadable=not may_pass(error)) from None
+                raise _failed(part, what, unreadable=is_of_content(error)) from None
 
     def _check(self, part: Part) -> None:
         try:

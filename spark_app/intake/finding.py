@@ -13,6 +13,7 @@ from itertools import islice
 
 import pyarrow as pa
 
+from spark_app.intake.delta_traces import LOG, appeared
 from spark_app.intake.planning import Due
 from spark_app.intake.scanning import format_of
 from spark_app.intake.source_folder import NO_TEXT, Listed, SourceFolder, as_text, is_text
@@ -80,6 +81,7 @@ class FolderListing:
 
         Raises:
             OSError: the folder cannot be listed.
+            ContractError: it has become a Delta table.
         """
         began = time.monotonic()
         everything = began >= self._full_due or not self._cursor
@@ -89,6 +91,8 @@ class FolderListing:
         due_now = (due for due in listed if not skip(due[0]))  # else those to skip could keep out all others
         found = {due[0].key: due for due in nsmallest(MOST_FOUND, due_now, key=lambda due: due[0].key)}
         if everything:
+            if self._source.format == "auto" and self._folder.exists(LOG):  # after the list, which may have its files
+                raise appeared(self._folder, bool(self._taken.unit))
             done = time.monotonic()
             later = max(self._source.full_list_s, LIST_SHARE * (done - began))
             self._full_due = done + (later if len(found) < MOST_FOUND else 0)
@@ -126,6 +130,13 @@ class FolderListing:
     def _is_of_records(self, key: str) -> bool:
         kind = format_of(key)
         return kind is not None and self._source.format in ("auto", kind)
+
+    def is_at_rest(self, listed: Listed) -> bool:
+        """Whether nothing changes the file any more."""
+        is_so = self._is_at_rest(listed, self.resting)
+        if is_so:
+            self.resting.pop(listed.key, None)
+        return is_so
 
     def _is_at_rest(self, listed: Listed, before: dict[str, tuple[Listed, float]]) -> bool:
         """Whether nothing has changed the file for long enough, by its own time or by what was seen of it: the clock

@@ -7,13 +7,15 @@ from typing import Any
 import pyarrow.compute as pc
 
 from spark_app.intake.columns_of_source import SourceColumns
-from spark_app.intake.delta_export import LOG, DeltaListing
+from spark_app.intake.delta_export import DeltaListing
+from spark_app.intake.delta_traces import LOG, began_in, lost
 from spark_app.intake.finding import FolderListing
 from spark_app.intake.planning import Listing, Plan, Planner
 from spark_app.intake.source_folder import open_folder
 from spark_app.intake.taken_files import TakenFile, TakenFiles, files_of
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_durable
 from spark_app.store.manifest import Manifests
 
 MOST_NAMED = 20  # broken files in the status
@@ -48,11 +50,14 @@ class OpenedSource:
         )
 
     def _list(self, settings: Settings, known: Any) -> Listing:
-        kind = settings.source.format
+        kind, storage, state = settings.source.format, self._lake.storage, self._lake.taken
+        last = self._manifests.last_ingest
+        version = last.source.get("version", -1) if last else -1
         if kind == "delta" or (kind == "auto" and self.folder.exists(LOG)):
-            last = self._manifests.last_ingest
-            version = last.source.get("version", -1) if last else -1
-            return DeltaListing(self.folder, self._taken, self._lake.storage, self._lake.taken, version)
+            columns = SourceColumns.of(settings.source).names
+            return DeltaListing(self.folder, self._taken, storage, state, version, columns)
+        if kind == "auto" and (version >= 0 or read_durable(storage, began_in(state)) is not None):
+            raise lost(self.folder)
         return FolderListing(self.folder, self._taken, known, settings.source)
 
     @property

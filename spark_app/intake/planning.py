@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import math
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from spark_app.intake.columns_of_source import SourceColumns
 from spark_app.intake.file_input import FileFailed, Part
-from spark_app.intake.scanning import PARQUET, Scan, Unreadable, format_of, scan
+from spark_app.intake.scanning import PARQUET, Scan, Unreadable, format_of, may_pass, prove, scan
 from spark_app.intake.source_folder import Changed, Listed, SourceFolder
 from spark_app.intake.taken_files import TakenFile
-from spark_app.model.errors import ContractError
+from spark_app.model.errors import ContractError, first_message_line
 from spark_app.settings.models import Batch
+from spark_app.storage.store_errors import is_store_error
+
+T = TypeVar("T")
 
 REPLACED = "restore the file as it was, and give other content a name of its own"
-
+UNDECODABLE = "write its records into a file that can be read, and take the folder into a new lake"
+REFUSED_S = 60.0  # after which a file that the system refused to read is tried again
 
 Due = tuple[Listed, TakenFile | None]  # a file, and its entry if the ledger has one
 
@@ -43,6 +50,8 @@ class Listing(Protocol):
 
     def find(self, again: Iterable[str], skip: Callable[[Listed], bool]) -> list[Due]: ...
 
+    def is_at_rest(self, listed: Listed) -> bool: ...
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -63,6 +72,19 @@ class Plan:
         return said | ({"version": version} if version >= 0 else {})
 
 
+@dataclass(frozen=True)
+class _KeptOut:
+    """
+    Attributes:
+        why: None = it has no rows.
+        until: monotonic time, or for as long as the file stays as it is.
+    """
+
+    listed: Listed
+    why: str | None
+    until: float = math.inf
+
+
 class _Load:
     """What is planned so far, within the limits of a batch."""
 
@@ -73,8 +95,18 @@ class _Load:
 
     def is_full(self, rows: int = 1, size: int = 1) -> bool:
         """Whether so much more is too much; the first piece always fits."""
-        too_much = self._rows + rows > self._batch.max_records or self._bytes + size > self._batch.max_bytes
-        return bool(self.parts) and too_much
+        return bool(self.parts) and self._is_over(rows, size)
+
+    def _is_over(self, rows: int, size: int) -> bool:
+        return self._rows + rows > self._batch.max_records or self._bytes + size > self._batch.max_bytes
+
+    def splits(self, found: Scan) -> bool:
+        """Whether a Parquet file fits in part, and its other row groups are for later units."""
+        if found.format != PARQUET or len(found.pieces) < 2:
+            return False
+        rows, size = (sum(each) for each in zip(*((piece.rows, piece.bytes) for piece in found.pieces), strict=True))
+        first = found.pieces[0]
+        return self._is_over(rows, size) and not self.is_full(first.rows, first.bytes)
 
     def add(self, part: Part) -> None:
         self.parts.append(part)
@@ -96,7 +128,8 @@ class Planner:
         self._open = open_file
         self._queue: list[Due] = []
         self._scans: dict[str, tuple[Listed, Scan]] = {}
-        self._kept_out: dict[str, tuple[Listed, str | None]] = {}  # with the reason; None = it has no rows
+        self._proven: Listed | None = None  # the last file that was proven
+        self._kept_out: dict[str, _KeptOut] = {}
         self._touched: dict[str, TakenFile] = {}  # taken files with the same content and a new time
 
     @property
@@ -105,7 +138,7 @@ class Planner:
         return dict(sorted((self._named() | self._listing.gone).items()))
 
     def _named(self) -> dict[str, str]:
-        return {key: why for key, (_, why) in self._kept_out.items() if why is not None}
+        return {key: kept.why for key, kept in self._kept_out.items() if kept.why is not None}
 
     @property
     def waiting(self) -> int:
@@ -135,15 +168,15 @@ class Planner:
             self._queue = self._listing.find(queued | named.keys(), self._is_kept_out)
             there = self._folder.look_at_all(named)
             # A list finds those without rows if they change: there may be many, and a look may be a request.
-            self._kept_out = {key: kept for key, kept in self._kept_out.items() if kept[1] is None or key in there}
+            self._kept_out = {key: kept for key, kept in self._kept_out.items() if kept.why is None or key in there}
             plan, _ = self._fill(start)
         return plan if plan.parts else None
 
     def _is_kept_out(self, listed: Listed) -> bool:
-        touched = self._touched.get(listed.key)
-        return self._kept_out.get(listed.key, (None, ""))[0] == listed or (
-            touched is not None and touched.is_as(listed)
-        )
+        kept, touched = self._kept_out.get(listed.key), self._touched.get(listed.key)
+        if kept is not None and kept.listed == listed and time.monotonic() < kept.until:
+            return True
+        return touched is not None and touched.is_as(listed)
 
     def _fill(self, start: int) -> tuple[Plan, bool]:
         """(the plan, whether the limits of a batch end it)"""
@@ -158,6 +191,8 @@ class Planner:
                 continue
             if entry is not None and entry.done == entry.rows:
                 self._touched[listed.key] = _stamped(entry, listed)
+                continue
+            if entry is None and load.splits(found) and not self._is_proven(listed):
                 continue
             stamped = _stamped(
                 entry or TakenFile(listed.key, 0, 0, listed.time, found.digest, at, 0, found.rows), listed
@@ -175,12 +210,17 @@ class Planner:
         return f"{self._folder.path}: {key}"
 
     def _candidates(self) -> Iterator[Due]:
-        """First the file that is taken in part."""
+        """First the file that is taken in part. While that is written again, there are none, because its rows come
+        first."""
         if self._open is not None:
             listed = self._folder.look(self._open.key)
+            if listed is None and not self._folder.exists():
+                raise FileNotFoundError(errno.ENOENT, "the folder is not there", self._folder.path)
             if listed is None:
                 what = f"{self._open.done:,} of its {self._open.rows:,} rows are taken"
                 raise ContractError(f"{self._uri(self._open.key)} is gone, but only {what}", REPLACED)
+            if not self._open.is_as(listed) and not self._listing.is_at_rest(listed):
+                return
             yield listed, self._open
         for listed, entry in self._queue:
             if self._open is None or listed.key != self._open.key:
@@ -189,30 +229,57 @@ class Planner:
     def _scan(self, listed: Listed, entry: TakenFile | None) -> Scan | None:
         """None = the file is not to be taken now."""
         known = self._scans.get(listed.key)
-        try:
-            if known is not None and known[0] == listed:
-                self._folder.check(listed)
-                return known[1]
-            if self._is_kept_out(listed):
-                return None
-            found = scan(self._folder, listed, format_of(listed.key) or PARQUET, self._columns)
-        except Unreadable as error:
-            self._keep_out(listed, entry, str(error))
+        if known is not None and known[0] == listed:
+            return self._read(listed, entry, lambda: self._still(*known))
+        if self._is_kept_out(listed):
             return None
-        except Changed:
+        kind = format_of(listed.key) or PARQUET
+        found = self._read(listed, entry, lambda: scan(self._folder, listed, kind, self._columns))
+        if found is None:
             return None
         if not found.rows and entry is None:
-            self._kept_out[listed.key] = (listed, None)
+            self._keep_out(listed, None)
             self._listing.without_rows(listed.key)
             return None
         self._kept_out.pop(listed.key, None)
         self._scans[listed.key] = (listed, found)
         return found
 
-    def _keep_out(self, listed: Listed, entry: TakenFile | None, why: str) -> None:
-        if entry is not None:
-            raise ContractError(f"{self._uri(listed.key)} was replaced after its records were taken ({why})", REPLACED)
-        self._kept_out[listed.key] = (listed, why)
+    def _still(self, listed: Listed, found: Scan) -> Scan:
+        self._folder.check(listed)
+        return found
+
+    def _is_proven(self, listed: Listed) -> bool:
+        """Whether each row group of a new file can be decoded, also those that later units take."""
+        if self._proven != listed:
+            self._proven = self._read(listed, None, lambda: prove(self._folder, listed, self._columns))
+        return self._proven is not None
+
+    def _read(self, listed: Listed, entry: TakenFile | None, read: Callable[[], T]) -> T | None:
+        """What `read` returns; None = the file is not to be taken now.
+
+        Raises:
+            ContractError: a taken file has other content.
+            OSError: what cannot be read is the file that is taken in part, or much more than this file.
+        """
+        try:
+            return read()
+        except Unreadable as error:
+            if entry is not None:
+                what = f"{self._uri(listed.key)} was replaced after its records were taken ({error})"
+                raise ContractError(what, REPLACED) from None
+            self._keep_out(listed, str(error))
+        except Changed:
+            pass
+        except OSError as error:
+            if is_store_error(error) or may_pass(error) or (entry is not None and entry.done < entry.rows):
+                raise
+            self._keep_out(listed, first_message_line(error), time.monotonic() + REFUSED_S)
+        return None
+
+    def _keep_out(self, listed: Listed, why: str | None, until: float = math.inf) -> None:
+        self._kept_out[listed.key] = _KeptOut(listed, why, until)
+        self._scans.pop(listed.key, None)  # the scan that lets it in again takes it from those kept out
 
     def committed(self, plan: Plan) -> None:
         """Go on after the plan, which is in the ledger now."""
@@ -226,15 +293,25 @@ class Planner:
                 self._scans.pop(key, None)
         self._listing.taken(plan.files)
 
-    def failed(self, failure: FileFailed) -> None:
-        """A file of the plan could not be read: plan without it as long as it stays as it is.
+    def failed(self, failure: FileFailed) -> bool:
+        """A file of the plan could not be read: if its content is at fault, plan without it as long as it stays as it
+        is. Returns whether it is as planned and only the task could not read it.
 
         Raises:
             ContractError: some of its rows are taken.
+            OSError: it cannot be said what became of it.
         """
         found = self._scans.pop(failure.key, None)
-        if failure.unreadable and found is not None:
-            self._keep_out(found[0], self._listing.known([failure.key]).get(failure.key), failure.what)
+        if found is None:
+            return False
+        if failure.unreadable:
+            entry = self._listing.known([failure.key]).get(failure.key)
+            if entry is not None:
+                what = f"{failure.what}, and {entry.done:,} of its {entry.rows:,} rows are taken"
+                raise ContractError(f"{self._folder.path}: {what}", UNDECODABLE)
+            self._keep_out(found[0], failure.what)
+            return False
+        return self._folder.look(failure.key) == found[0]
 
 
 def _stamped(entry: TakenFile, listed: Listed) -> TakenFile:

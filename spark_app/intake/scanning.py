@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ ENDINGS = {".parquet": PARQUET, ".json": JSON, ".jsonl": JSON, ".ndjson": JSON}
 CODECS = {".gz": "gzip", ".zst": "zstd"}
 MOST_RATIO = 1000  # lines to their compressed size: gzip reaches no more, and zstd only with what is almost empty
 LEAST_BYTES = 64 << 20  # of lines, which no ratio refuses
+PROVED_BYTES = 16 << 20  # that are decoded at once
 LONGEST_LINE = 256 << 20  # because a task holds it in memory
 # What a file server or a machine without resources answers for a time; it says nothing about the file.
 MAY_PASS = {
@@ -89,25 +92,57 @@ def scan(folder: SourceFolder, listed: Listed, kind: str, columns: SourceColumns
         Unreadable: the file is not whole.
         Changed: it is not the listed file any more.
         StoreError, PermissionError: the object store does not do what is asked.
-        OSError: the file server does not answer, or this machine has no resources left.
+        OSError: the file cannot be read, which says nothing about its content.
     """
-    try:
+    with _reading(folder, listed):
         digest, pieces = _read_through(folder, listed, kind)
         if kind == PARQUET:
             pieces = _row_groups(folder, listed, columns)
-    except FileNotFoundError:
-        raise Changed("is gone") from None
-    except (OSError, pa.ArrowException, ValueError, KeyError) as error:
-        if is_store_error(error) or may_pass(error):
-            raise
-        raise Unreadable(first_message_line(error)) from None
-    folder.check(listed)
     return Scan(kind, digest, sum(piece.rows for piece in pieces), tuple(pieces))
 
 
-def may_pass(error: Exception) -> bool:
+def prove(folder: SourceFolder, listed: Listed, columns: SourceColumns) -> Listed:
+    """Decode the columns of a Parquet file, because rows of it are taken before its last row group is read. Returns the
+    file.
+
+    Raises:
+        As `scan`.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    with _reading(folder, listed), folder.open_input(listed) as file, ParquetFile(file) as parquet:
+        names = [name for name in columns.names if name in parquet.schema_arrow.names]
+        metadata = parquet.metadata
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            size = max(1, group.num_rows * PROVED_BYTES // max(group.total_byte_size, 1))
+            for _ in parquet.iter_batches(size, [number], names, use_threads=False):
+                pass
+    return listed
+
+
+@contextlib.contextmanager
+def _reading(folder: SourceFolder, listed: Listed) -> Iterator[None]:
+    """What an error says of the file that is read within."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise Changed("is gone") from None
+    except (OSError, pa.ArrowException, ValueError, KeyError) as error:
+        if is_store_error(error) or not is_of_content(error):
+            raise
+        raise Unreadable(first_message_line(error)) from None
+    folder.check(listed)
+
+
+def is_of_content(error: Exception) -> bool:
+    """Whether the content of a file is at fault: what the system refuses or cannot read has a number."""
+    return not isinstance(error, OSError) or error.errno is None
+
+
+def may_pass(error: OSError) -> bool:
     """Whether the same file may be read a moment later."""
-    return isinstance(error, OSError) and error.errno in MAY_PASS
+    return error.errno in MAY_PASS
 
 
 class _Digesting(io.RawIOBase):

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spark_app.model.errors import ConfigurationError
 from spark_app.model.place import Place
 
 if TYPE_CHECKING:
@@ -73,7 +75,11 @@ class SourceFolder(ABC):
 
     @abstractmethod
     def exists(self, key: str = "") -> bool:
-        """Whether there is such a file or folder."""
+        """Whether there is such a folder; without a key, whether there is the folder of the source.
+
+        Raises:
+            OSError: that cannot be said now.
+        """
 
     @abstractmethod
     def files(self, after: str = "") -> Iterator[Listed]:
@@ -131,7 +137,14 @@ class DiskFolder(SourceFolder):
         self.path = os.path.abspath(path)
 
     def exists(self, key: str = "") -> bool:
-        return os.path.exists(self.uri(key)) if key else os.path.isdir(self.path)
+        try:
+            return stat.S_ISDIR(os.stat(self.uri(key) if key else self.path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except PermissionError as error:
+            if key:
+                raise
+            raise ConfigurationError(f"source.path: {error}: let the user of the app read the folder") from None
 
     def files(self, after: str = "") -> Iterator[Listed]:
         folders = [""]

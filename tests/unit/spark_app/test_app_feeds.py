@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from spark_app.app.feeds import FileFeed, KafkaFeed, feed_of
 from spark_app.driver.open_lake import OpenLake
-from spark_app.model.errors import ConfigurationError
+from spark_app.intake.source_folder import DiskFolder
+from spark_app.model.errors import ConfigurationError, UnreachableError
 from spark_app.model.reports import Report
 from spark_app.settings.config import load
 from spark_app.settings.models import Settings
@@ -46,6 +48,15 @@ def test_the_folder_must_be_there_and_apart_from_the_lake(tmp_path: Path) -> Non
     for path in (within, tmp_path, tmp_path / "lake", tmp_path / "link"):
         with pytest.raises(ConfigurationError, match="must not be in one another"):
             files(tmp_path, path).look()
+
+
+def test_a_folder_that_does_not_answer_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stale(folder: DiskFolder, key: str = "") -> bool:
+        raise OSError(errno.ESTALE, "Stale file handle", folder.path)
+
+    monkeypatch.setattr(DiskFolder, "exists", stale)
+    with pytest.raises(UnreachableError, match="source.path .* cannot be read: .*Stale"):
+        files(tmp_path, tmp_path / "in").look()
 
 
 def test_a_lake_of_files_stays_one(tmp_path: Path) -> None:
