@@ -55,7 +55,7 @@ def test_a_folder_that_does_not_answer_is_asked_for_again(tmp_path: Path, monkey
         raise OSError(errno.ESTALE, "Stale file handle", folder.path)
 
     monkeypatch.setattr(DiskFolder, "exists", stale)
-    with pytest.raises(UnreachableError, match="source.path .* cannot be read: .*Stale"):
+    with pytest.raises(UnreachableError, match=r"source.path .* cannot be read: .*Stale"):
         files(tmp_path, tmp_path / "in").look()
 
 
