@@ -97,6 +97,7 @@ class FileStream:
                 every_second()
                 chores = time.monotonic() + IDLE_S
             if more:
+                self._resting_since = None
                 continue
             if more is None and self._available_now and self._is_done():
                 return
@@ -116,11 +117,16 @@ class FileStream:
                 every_second()
 
     def _is_done(self) -> bool:
-        if not self._opened_source().planner.is_resting:
+        planner = self._opened_source().planner
+        if not planner.is_resting:
             return True
         now = time.monotonic()
         self._resting_since = self._resting_since or now
-        return now - self._resting_since > self._settings.source.settle_s + REST_S
+        if now - self._resting_since <= self._settings.source.settle_s + REST_S:
+            return False
+        if rewritten := planner.rewritten:
+            raise UnreachableError(f"source.path: {rewritten}: start again when it is complete")
+        return True
 
     def _attempt(self, origin: UnitOptions) -> bool | None:
         """Take one unit. True = there may be more to take at once, False = try again later, None = there is nothing."""
@@ -183,7 +189,7 @@ class FileStream:
             plan = source.planner.plan(source.end)
             self._tell()
             if plan is None:
-                self._status.waiting(None)
+                self._status.waiting(source.planner.rewritten or None)
                 return None
             with failpoints.around("batch"):
                 self._ingest(plan, origin, source)

@@ -6,7 +6,7 @@ The table must only be appended to. Files that a compaction writes (dataChange =
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -68,12 +68,13 @@ class DeltaListing:
                 raise not_said(folder, storage.uri(self._began))
             began = {"version": version} if taken.unit else self._beginning()
             self._note(began)
+        self._known = began
         stored = (read_json(storage, self._seen) or {}).get("version", -1)
         self.version = max(version, stored)
         self._read = self.version  # the last version whose files are in `_due`
         self._due: dict[str, int] = {}  # key -> version that adds it, in the order of the log
         self._last = self._look(self._read)  # before the table's id, so that another table is noticed later
-        self._id = self._same_table(began)
+        self._check_table()
         if self.version < began["version"]:
             self._begin_with(began["version"])
 
@@ -94,19 +95,27 @@ class DeltaListing:
     def _note(self, began: Mapping[str, Any]) -> None:
         write_durably(self._storage, self._began, json.dumps(began), "taken.began")
 
-    def _same_table(self, began: Mapping[str, Any]) -> str | None:
-        """The id of the table that is followed; lakes of earlier releases have none noted.
+    def _check_table(self) -> None:
+        """Lakes of earlier releases have no id noted.
 
         Raises:
             ContractError: another table is there.
         """
-        found, known = self._table_id(), began.get("id")
+        found, known = self._table_id(), self._known.get("id")
         if found is None or found == known:
-            return known
-        if known is not None:
+            return
+        if known is not None and not any(found in self._ids_of(version) for version in self._new_versions()):
             raise another_table(self._folder, known, found)
-        self._note({**began, "id": found})
-        return found
+        self._note_id(found)
+
+    def _note_id(self, found: str) -> None:
+        self._known = {**self._known, "id": found}
+        self._note(self._known)
+
+    def _ids_of(self, version: int) -> list[str]:
+        """The ids that a version gives the table: some writers change it with the schema."""
+        changes = (action.get("metaData") for action in self._actions(version))
+        return [str(change.get("id")) for change in changes if change]
 
     def _table_id(self) -> str | None:
         """None = there is no log to open, or not enough of it.
@@ -229,9 +238,7 @@ class DeltaListing:
         """A log whose last read entry has changed was restored, or is that of another table."""
         if self._look(self._read) == self._last:
             return
-        found = self._table_id()
-        if self._id is not None and found is not None and found != self._id:
-            raise another_table(self._folder, self._id, found)
+        self._check_table()
 
     def is_at_rest(self, listed: Listed) -> bool:
         """A file of the log is."""
@@ -252,8 +259,7 @@ class DeltaListing:
         return [version for number, version in enumerate(new, self._read + 1) if version == number]
 
     def _read_version(self, version: int) -> None:
-        for line in self._folder.get(f"{LOG}/{_entry(version)}").splitlines():
-            action = json.loads(line)
+        for action in self._actions(version):
             removed = action.get("remove")
             if removed and removed.get("dataChange", True):
                 raise ContractError(
@@ -262,17 +268,19 @@ class DeltaListing:
                     REMEDY,
                 )
             if changed := action.get("metaData"):
-                self._refuse_change(version, changed)
+                self._take_change(version, changed)
             added = action.get("add")
             if added and added.get("dataChange", True):
                 self._add(added, version)
 
-    def _refuse_change(self, version: int, metadata: Mapping[str, Any]) -> None:
-        found = metadata.get("id")
-        if self._id is not None and found != self._id:
-            raise another_table(self._folder, self._id, str(found))
+    def _actions(self, version: int) -> Iterator[dict[str, Any]]:
+        yield from map(json.loads, self._folder.get(f"{LOG}/{_entry(version)}").splitlines())
+
+    def _take_change(self, version: int, metadata: Mapping[str, Any]) -> None:
         fields = json.loads(metadata.get("schemaString") or "{}").get("fields", [])
         self._refuse_columns(version, metadata.get("partitionColumns") or (), fields)
+        if (found := metadata.get("id")) != self._known.get("id"):
+            self._note_id(str(found))
 
 
 def _entry(version: int) -> str:

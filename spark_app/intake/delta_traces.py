@@ -17,7 +17,7 @@ def began_in(state: str) -> str:
 
 def lost(folder: SourceFolder) -> ContractError:
     what = f"{folder.path} was a Delta table and has no {LOG} any more, so it cannot be said which of its files are new"
-    return ContractError(what, REMEDY)
+    return ContractError(what, f"mount the folder if it is empty; else {REMEDY}")
 
 
 def another_table(folder: SourceFolder, known: str, found: str) -> ContractError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pyarrow.compute as pc
@@ -57,6 +58,8 @@ class OpenedSource:
             columns = SourceColumns.of(settings.source).names
             return DeltaListing(self.folder, self._taken, storage, state, version, columns)
         if kind == "auto" and (version >= 0 or read_durable(storage, began_in(state)) is not None):
+            if not self.folder.exists():
+                raise FileNotFoundError(errno.ENOENT, "the folder is not there", self.folder.path)
             raise lost(self.folder)
         return FolderListing(self.folder, self._taken, known, settings.source)
 

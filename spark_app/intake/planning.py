@@ -126,6 +126,8 @@ class Planner:
         self._columns = columns
         self._batch = batch
         self._open = open_file
+        self._rested: Listed | None = None  # it as it was when it was last at rest
+        self._rewritten = ""
         self._queue: list[Due] = []
         self._scans: dict[str, tuple[Listed, Scan]] = {}
         self._proven: Listed | None = None  # the last file that was proven
@@ -153,6 +155,11 @@ class Planner:
     @property
     def version(self) -> int:
         return self._listing.version
+
+    @property
+    def rewritten(self) -> str:
+        """Which file that is taken in part is written again, so that nothing is planned; "" = none."""
+        return self._rewritten
 
     def plan(self, start: int) -> Plan | None:
         """The next unit, from the running number `start` on; None = nothing is due.
@@ -212,15 +219,17 @@ class Planner:
     def _candidates(self) -> Iterator[Due]:
         """First the file that is taken in part. While that is written again, there are none, because its rows come
         first."""
+        self._rewritten = ""
         if self._open is not None:
             listed = self._folder.look(self._open.key)
             if listed is None and not self._folder.exists():
                 raise FileNotFoundError(errno.ENOENT, "the folder is not there", self._folder.path)
             if listed is None:
-                what = f"{self._open.done:,} of its {self._open.rows:,} rows are taken"
-                raise ContractError(f"{self._uri(self._open.key)} is gone, but only {what}", REPLACED)
-            if not self._open.is_as(listed) and not self._listing.is_at_rest(listed):
+                raise ContractError(f"{self._uri(self._open.key)} is gone, but only {_part(self._open)}", REPLACED)
+            if not (self._open.is_as(listed) or listed == self._rested or self._listing.is_at_rest(listed)):
+                self._rewritten = f"{self._uri(self._open.key)} is being written again, but {_part(self._open)}"
                 return
+            self._rested = listed
             yield listed, self._open
         for listed, entry in self._queue:
             if self._open is None or listed.key != self._open.key:
@@ -307,11 +316,14 @@ class Planner:
         if failure.unreadable:
             entry = self._listing.known([failure.key]).get(failure.key)
             if entry is not None:
-                what = f"{failure.what}, and {entry.done:,} of its {entry.rows:,} rows are taken"
-                raise ContractError(f"{self._folder.path}: {what}", UNDECODABLE)
+                raise ContractError(f"{self._folder.path}: {failure.what}, and {_part(entry)}", UNDECODABLE)
             self._keep_out(found[0], failure.what)
             return False
         return self._folder.look(failure.key) == found[0]
+
+
+def _part(entry: TakenFile) -> str:
+    return f"{entry.done:,} of its {entry.rows:,} rows are taken"
 
 
 def _stamped(entry: TakenFile, listed: Listed) -> TakenFile:

@@ -23,7 +23,7 @@ ENDINGS = {".parquet": PARQUET, ".json": JSON, ".jsonl": JSON, ".ndjson": JSON}
 CODECS = {".gz": "gzip", ".zst": "zstd"}
 MOST_RATIO = 1000  # lines to their compressed size: gzip reaches no more, and zstd only with what is almost empty
 LEAST_BYTES = 64 << 20  # of lines, which no ratio refuses
-PROVED_BYTES = 16 << 20  # that are decoded at once
+PROVED_ROWS = 1000  # that are decoded at once: the size of a row group says little of what a dictionary repeats
 LONGEST_LINE = 256 << 20  # because a task holds it in memory
 # What a file server or a machine without resources answers for a time; it says nothing about the file.
 MAY_PASS = {
@@ -112,12 +112,8 @@ def prove(folder: SourceFolder, listed: Listed, columns: SourceColumns) -> Liste
 
     with _reading(folder, listed), folder.open_input(listed) as file, ParquetFile(file) as parquet:
         names = [name for name in columns.names if name in parquet.schema_arrow.names]
-        metadata = parquet.metadata
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            size = max(1, group.num_rows * PROVED_BYTES // max(group.total_byte_size, 1))
-            for _ in parquet.iter_batches(size, [number], names, use_threads=False):
-                pass
+        for _ in parquet.iter_batches(PROVED_ROWS, columns=names, use_threads=False):
+            pass
     return listed
 
 

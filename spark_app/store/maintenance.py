@@ -80,15 +80,6 @@ class Maintainer:
 
     def step(self) -> bool:
         """Compact the tables with the most small files, if they have enough; True if a table was due."""
-        try:
-            return self._step()
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            if isinstance(error, StoreError) or not is_store_error(error):
-                raise
-            log.warning("tables are compacted later", reason=reason(error))  # Arrow and delta-rs give up after seconds
-            return False
-
-    def _step(self) -> bool:
         enough = self._settings.compact_files
         if max(self._small.values(), default=0) < enough:
             return False
@@ -169,11 +160,13 @@ class Maintainer:
         except FileExistsError:
             self._tables.forget(name)  # another process has written to it: the next step opens it again
         except (DeltaError, OSError, pa.ArrowException) as error:
-            if is_full(error):
+            if is_full(error) or isinstance(error, StoreError):
                 raise
             self._tables.forget(name)
-            if is_store_error(error):
-                raise
+            if is_store_error(error):  # Arrow and delta-rs give up after seconds
+                self._small[name] //= 2
+                log.warning("table is compacted later", table=name, reason=reason(error))
+                return
             self._small[name] = 0
             log.error(
                 "table cannot be compacted", table=name, reason=str(error)[:300], remedy="`doctor` lists the damage"

@@ -154,7 +154,7 @@ def test_a_split_file_with_a_damaged_group_is_kept_out_before_anything_is_taken(
 def test_a_file_is_proven_once_and_only_if_it_is_split(
     tmp_path: Path, disk: DiskExports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scanning, "PROVED_BYTES", 100)
+    monkeypatch.setattr(scanning, "PROVED_ROWS", 3)
     proven: list[str] = []
     prove = scanning.prove
 
@@ -204,9 +204,10 @@ def test_a_file_that_is_written_again_while_it_is_taken_in_part_is_waited_for(
     for written in (len(data) // 2, len(data)):
         disk.write("a.parquet", data[:written])
         assert (taking.take(), taking.planner.is_resting) == ([], True)
+        assert "a.parquet is being written again, but 10 of its 30 rows are taken" in taking.planner.rewritten
     monkeypatch.setattr("spark_app.intake.finding.time.time", lambda: 1e12)
     assert [taking.take() for _ in range(4)] == [["a.parquet"], ["a.parquet"], ["b.json"], []]
-    assert (taking.values, taking.planner.waiting) == (values + VALUES, 0)
+    assert (taking.values, taking.planner.waiting, taking.planner.rewritten) == (values + VALUES, 0, "")
 
 
 def test_other_content_in_a_file_that_is_taken_in_part_is_refused_once_it_rests(

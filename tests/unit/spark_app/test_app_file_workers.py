@@ -22,12 +22,13 @@ from spark_app.intake.file_input import FileFailed
 from spark_app.intake.source_folder import DiskFolder, Listed
 from spark_app.kafka.consumer.read_failed import ReadFailure
 from spark_app.model.errors import ConfigurationError, UnreachableError
+from spark_app.model.reports import Report
 from spark_app.process.run_context import RunContext
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.storage.store_errors import failed as store_failed
 from tests.support.exports import DiskExports, Exports
-from tests.support.file_sources import framed, json_text
+from tests.support.file_sources import framed, json_text, parquet_bytes
 
 LINES = json_text(framed(2)).encode()
 
@@ -125,23 +126,35 @@ def test_a_start_on_a_cluster_asks_for_the_files(tmp_path: Path, monkeypatch: py
 
 
 class Waiting:
-    """A run whose tasks fail.
+    """A run without Spark. `source` and `batch` are settings.
 
     Attributes:
         said: what the status says it waits for.
     """
 
-    def __init__(self, tmp_path: Path, fail: Callable[..., None], monkeypatch: pytest.MonkeyPatch):
+    def __init__(
+        self,
+        tmp_path: Path,
+        take: Callable[..., None],
+        monkeypatch: pytest.MonkeyPatch,
+        batch: dict[str, Any] | None = None,
+        **source: Any,
+    ):
         lake = Lake(tmp_path / "lake")
         lake.prepare()
-        source = {"kind": "files", "path": str(tmp_path / "in"), "settle_s": 0.0}
-        settings = Settings(source=source, lake={"path": str(lake.root)}, run={"connect_timeout_s": 5})  # type: ignore[arg-type]
+        settings = Settings(
+            source={"kind": "files", "path": str(tmp_path / "in"), "settle_s": 0.0} | source,  # type: ignore[arg-type]
+            lake={"path": str(lake.root)},  # type: ignore[arg-type]
+            run={"connect_timeout_s": 5},  # type: ignore[arg-type]
+            batch=batch or {},  # type: ignore[arg-type]
+        )
         self.said: list[str | None] = []
         status: Any = SimpleNamespace(waiting=self.said.append, set_source=lambda source: None, tell=lambda event: None)
         disk: Any = SimpleNamespace(retry=lambda take: take())
         run = RunContext(status, disk, threading.Event(), contextlib.nullcontext())
-        self.stream = FileStream(None, OpenLake.of(lake, settings), run, False)  # type: ignore[arg-type]
-        self.stream.ingest = SimpleNamespace(take=fail, batch_description="")  # type: ignore[assignment]
+        self.opened = OpenLake.of(lake, settings)
+        self.stream = FileStream(None, self.opened, run, False)  # type: ignore[arg-type]
+        self.stream.ingest = SimpleNamespace(take=take, batch_description="")  # type: ignore[assignment]
         monkeypatch.setattr(file_stream, "RETRY_S", 0)
         self.now = 100.0
         monkeypatch.setattr("spark_app.driver.file_stream.time.monotonic", lambda: self.now)
@@ -202,3 +215,29 @@ def test_a_server_that_does_not_answer_after_a_failed_task_is_waited_for(
     waiting = Waiting(tmp_path, away, monkeypatch)
     assert waiting.attempt() is False
     assert "stale" in str(waiting.said)
+
+
+def test_a_run_that_ends_by_itself_does_not_pass_over_half_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written again all the time, and the app says so."""
+    exports = DiskExports(tmp_path / "in")
+    data = parquet_bytes(framed(20), 10)
+    exports.write("a.parquet", data)
+
+    def take(start: Any, end: Any, origin: Any, source: dict[str, Any]) -> None:
+        ends = {"start": start, "end": end, "topic_ids": {"files": "files"}}
+        waiting.opened.commit(Report(), "ingest", ends | source)
+
+    waiting = Waiting(tmp_path, take, monkeypatch, {"max_records": 10}, settle_s=50.0)
+    assert [waiting.attempt(), waiting.attempt(60)] == [None, True]
+    for after_s in (0, 40):
+        exports.write("a.parquet", data[: 500 + after_s])
+        assert (waiting.attempt(after_s), waiting.stream._is_done()) == (None, False)
+        assert "a.parquet is being written again, but 10 of its 20 rows are taken" in str(waiting.said[-1])
+    exports.write("a.parquet", data)
+    assert waiting.attempt(40) is None
+    with pytest.raises(UnreachableError, match=r"is being written again.*start again when it is complete"):
+        waiting.stream._is_done()
+    assert (waiting.attempt(60), waiting.attempt()) == (True, None)
+    assert (waiting.stream._is_done(), waiting.said[-1]) == (True, None)

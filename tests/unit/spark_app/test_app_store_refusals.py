@@ -162,7 +162,7 @@ def test_files_are_merged_later_if_the_store_is_gone_for_a_moment(
     play(lake, 6)  # a table is due after four of them
     assert maintainer.take_done() == {}
     gone[0] = False
-    play(lake)
+    play(lake, 2)
     assert maintainer.take_done()["compactions"] > 0
     check(lake)
 
