@@ -140,7 +140,7 @@ def test_nothing_is_taken_twice_if_a_step_after_the_manifest_fails_once(
     assert audit(parts.settings).faults() == {}
 
 
-def test_a_file_whose_text_is_no_unicode_keeps_back_no_other(new_parts: NewParts, tmp_path: Path) -> None:
+def test_a_text_that_is_no_unicode_is_quarantined_with_its_bytes(new_parts: NewParts, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     parts = files_of(new_parts, folder)
     parts.learn(1)
@@ -150,8 +150,9 @@ def test_a_file_whose_text_is_no_unicode_keeps_back_no_other(new_parts: NewParts
     pq.write_table(pa.table({"value": text}), folder / "a.parquet")
     write_json(folder / "c.json", one)
     take_all(parts)
-    assert values_of(parts) == [folder.joinpath("b.json").read_bytes().rstrip(), *one]
-    assert list(parts.status.value["source"]["named"]) == ["a.parquet"]
+    assert values_of(parts) == [b"\xff", folder.joinpath("b.json").read_bytes().rstrip(), *one]
+    assert parts.status.value["source"]["named"] == {}
+    assert sorted(parts.read("quarantine_events")["offset"].to_list()) == [0, 1]
     assert audit(parts.settings).faults() == {}
 
 
