@@ -39,7 +39,11 @@ def denied(uri: str) -> PermissionError:
 def is_store_error(error: BaseException) -> bool:
     """Whether an error of any library, such as Spark's about a worker, reports that the store is not to be had."""
     said = str(error)
-    return any(words in said for words in (SAID, DENIED, DELTA_RS)) or ARROW.search(said) is not None
+    return (
+        isinstance(error, StoreError)
+        or any(words in said for words in (SAID, DENIED, DELTA_RS))
+        or ARROW.search(said) is not None
+    )
 
 
 def store_error(error: BaseException, uri: str, endpoint: str = "") -> StoreError | PermissionError:
