@@ -36,7 +36,15 @@ def size_of(kafka: Kafka, topic: str) -> int:
     return sum(path.stat().st_size for path in (kafka.folder / "data").glob(f"{topic}-*/*.log"))
 
 
-@pytest.mark.parametrize(("where", "tasks"), [("local", 1), ("local", 2), ("cluster", 1), ("cluster", 2)])
+@pytest.mark.parametrize(
+    ("where", "tasks"),
+    [
+        ("local", 1),
+        ("local", 2),
+        pytest.param("cluster", 1, marks=pytest.mark.nightly),
+        ("cluster", 2),
+    ],
+)
 def test_two_workers_fetch_a_record_once(
     where: str, tasks: int, tmp_path: Path, kafka_behind_proxy: BehindProxy, registry: Registry
 ) -> None:
