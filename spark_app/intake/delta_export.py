@@ -44,7 +44,7 @@ class DeltaListing:
         storage: Storage,
         state: str,
         version: int,
-        columns: Collection[str] = (),
+        columns: Collection[str],
     ):
         """
         Args:

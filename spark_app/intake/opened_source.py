@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from typing import Any
 
 import pyarrow.compute as pc
@@ -58,8 +57,7 @@ class OpenedSource:
             columns = SourceColumns.of(settings.source).names
             return DeltaListing(self.folder, self._taken, storage, state, version, columns)
         if kind == "auto" and (version >= 0 or read_durable(storage, began_in(state)) is not None):
-            if not self.folder.exists():
-                raise FileNotFoundError(errno.ENOENT, "the folder is not there", self.folder.path)
+            self.folder.require()
             raise lost(self.folder)
         return FolderListing(self.folder, self._taken, known, settings.source)
 

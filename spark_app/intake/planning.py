@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -115,7 +114,11 @@ class _Load:
 
 
 class Planner:
-    """Plans units of files that are at rest and whole."""
+    """Plans units of files that are at rest and whole.
+
+    Attributes:
+        rewritten: which file that is taken in part is being written again, so that nothing is planned; "" = none.
+    """
 
     def __init__(
         self, folder: SourceFolder, listing: Listing, columns: SourceColumns, batch: Batch, open_file: TakenFile | None
@@ -127,7 +130,7 @@ class Planner:
         self._batch = batch
         self._open = open_file
         self._rested: Listed | None = None  # it as it was when it was last at rest
-        self._rewritten = ""
+        self.rewritten = ""
         self._queue: list[Due] = []
         self._scans: dict[str, tuple[Listed, Scan]] = {}
         self._proven: Listed | None = None  # the last file that was proven
@@ -155,11 +158,6 @@ class Planner:
     @property
     def version(self) -> int:
         return self._listing.version
-
-    @property
-    def rewritten(self) -> str:
-        """Which file that is taken in part is written again, so that nothing is planned; "" = none."""
-        return self._rewritten
 
     def plan(self, start: int) -> Plan | None:
         """The next unit, from the running number `start` on; None = nothing is due.
@@ -219,15 +217,14 @@ class Planner:
     def _candidates(self) -> Iterator[Due]:
         """First the file that is taken in part. While that is written again, there are none, because its rows come
         first."""
-        self._rewritten = ""
+        self.rewritten = ""
         if self._open is not None:
             listed = self._folder.look(self._open.key)
-            if listed is None and not self._folder.exists():
-                raise FileNotFoundError(errno.ENOENT, "the folder is not there", self._folder.path)
             if listed is None:
+                self._folder.require()
                 raise ContractError(f"{self._uri(self._open.key)} is gone, but only {_part(self._open)}", REPLACED)
             if not (self._open.is_as(listed) or listed == self._rested or self._listing.is_at_rest(listed)):
-                self._rewritten = f"{self._uri(self._open.key)} is being written again, but {_part(self._open)}"
+                self.rewritten = f"{self._uri(self._open.key)} is being written again, but {_part(self._open)}"
                 return
             self._rested = listed
             yield listed, self._open

@@ -81,6 +81,14 @@ class SourceFolder(ABC):
             OSError: that cannot be said now.
         """
 
+    def require(self) -> None:
+        """
+        Raises:
+            OSError: the folder of the source is not there, or that cannot be said now.
+        """
+        if not self.exists():
+            raise FileNotFoundError(errno.ENOENT, "the folder is not there", self.path)
+
     @abstractmethod
     def files(self, after: str = "") -> Iterator[Listed]:
         """The files whose keys come after `after` in the order of keys, in no order. What is removed meanwhile is left

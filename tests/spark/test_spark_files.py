@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import errno
-import gzip
 import json
 import os
 import random
@@ -30,9 +29,7 @@ from spark_app.model.reports import Report
 from spark_app.process.run_context import RunContext
 from spark_app.storage import failpoints
 from tests.spark.parts import Killed, Parts, events
-from tests.support.exports import BucketExports
-from tests.support.file_sources import json_text, parquet_bytes, parquet_table, replace_file, write_json, write_parquet
-from tests.support.stores import Moto, place_in
+from tests.support.file_sources import json_text, parquet_table, replace_file, write_json, write_parquet
 
 pytestmark = pytest.mark.spark
 FILES = int(os.environ.get("PROTOLAKE_TEST_FILES", 10_000))
@@ -85,28 +82,6 @@ def test_parquet_and_json_become_rows_and_nothing_twice(new_parts: NewParts, tmp
     take_all(again)
     assert values_of(again) == one + two + one
     assert again.status.value["source"]["taken"] == 3
-
-
-def test_objects_of_a_bucket_become_rows_and_are_audited(new_parts: NewParts, moto: Moto) -> None:
-    place = place_in(moto)
-    bucket, one, two = BucketExports(place), events(1, PLAYERS), events(1, [("uno", "d")])
-    store = {"endpoint": place.endpoint, "region": place.region, "credentials_file": place.credentials_file}
-    source = {"kind": "files", "path": place.root, "settle_s": 0.0, "full_list_s": 0.001}
-    parts = new_parts(source=source, store=store)
-    parts.learn(1)
-    bucket.write("day=1/a.parquet", parquet_bytes(one))
-    bucket.write("day=1/b.json.gz", gzip.compress(json_text(two).encode()))
-    bucket.write("day=2/half.json", json_text(two)[:-5].encode())
-    take_all(parts)
-    assert values_of(parts) == one + two
-    assert list(parts.status.value["source"]["named"]) == ["day=2/half.json"]
-    bucket.write("day=2/half.json", json_text(two).encode())
-    take_all(parts)
-    assert values_of(parts) == one + two + two
-    assert (audit(parts.settings).faults(), audit(parts.settings).records) == ({}, 5)
-    bucket.write("day=1/a.parquet", parquet_bytes(one[::-1]))
-    with pytest.raises(ContractError, match=r"day=1/a\.parquet was replaced after its records were taken"):
-        take_all(new_parts(source=source, store=store))
 
 
 @pytest.mark.parametrize(("step", "why"), [("add", errno.EIO), ("add", errno.ENOSPC), ("apply", errno.ENOSPC)])

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from scripts.local.artifacts import ROOT
 from spark_app.spark import jvm
+from tests.support.processes import listened
 
 pytestmark = pytest.mark.spark
 CLIENT = ROOT / "tests" / "support" / "spark_client.py"
@@ -51,12 +52,6 @@ def family() -> list[psutil.Process]:
     assert pid
     java = psutil.Process(pid)
     return [psutil.Process(), java, *java.children(recursive=True)]
-
-
-def listened(process: psutil.Process) -> list[Any]:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return [c.laddr for c in process.net_connections() if c.status == psutil.CONN_LISTEN]
-    return []
 
 
 def seen_of_processes() -> dict[str, str]:

@@ -1,6 +1,5 @@
 """The app on a real Spark cluster of a master and two workers: each record once whatever dies, and only it gets in."""
 
-import contextlib
 import os
 import re
 import subprocess
@@ -10,7 +9,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -21,6 +19,7 @@ from scripts.local.objectstore import ObjectStore
 from scripts.local.registry import Registry
 from scripts.local.spark_cluster import SparkMaster, SparkWorker, kill_executor
 from spark_app.model.errors import ExitCode
+from tests.support.processes import command_of, listened
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 NewStage = Callable[..., Stage]
@@ -73,12 +72,12 @@ def test_executors_with_the_wheel_ingest_into_a_bucket(
 def _check_others(cluster: Cluster, app: int) -> None:
     """While all of it runs: other users see no secret on a command line, and reach nothing that serves them."""
     running = [one for root in (app, *(server.pid or 0 for server in cluster)) for one in _family(root)]
-    commands = [_command(one) for one in running]
+    commands = [command_of(one) for one in running]
     parts = ("SparkSubmit", "deploy.master.Master", "deploy.worker.Worker", "CoarseGrainedExecutorBackend")
     assert [part for part in parts if not any(part in command for command in commands)] == []
     secret = cluster[0].secret_file.read_text()
     assert not [command for command in commands if secret in command or "secretKey" in command]
-    listening = [place for one in running for place in _listened(one)]
+    listening = [place for one in running for place in listened(one)]
     assert {place.ip.removeprefix("::ffff:") for place in listening} == {"127.0.0.1"}
     assert 6066 not in {place.port for place in listening}
     logs = "".join(server.log.read_text() for server in cluster)
@@ -92,19 +91,6 @@ def _check_others(cluster: Cluster, app: int) -> None:
 def _family(root: int) -> list[psutil.Process]:
     process = psutil.Process(root)
     return [process, *process.children(recursive=True)]
-
-
-def _command(process: psutil.Process) -> str:
-    """Its command line; empty if it has ended, as the short-lived processes of a JVM do."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return " ".join(process.cmdline())
-    return ""
-
-
-def _listened(process: psutil.Process) -> list[Any]:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return [c.laddr for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
-    return []
 
 
 def _check_secret(cluster: Cluster, stage: Stage, executors: list[str]) -> None:

@@ -179,7 +179,7 @@ def test_a_delta_table_in_a_bucket_is_followed_by_its_log(bucket: BucketExports,
 
     def find() -> list[str]:
         """The files of one unit, which counts as taken."""
-        listing = DeltaListing(folder, ledger, LocalStorage(tmp_path), "taken", -1)
+        listing = DeltaListing(folder, ledger, LocalStorage(tmp_path), "taken", -1, [])
         found = [listed for listed, _ in listing.find([], lambda listed: False)]
         files = [TakenFile(one.key, one.size, one.changed, one.time, "", 0, 2, 2, one.tag) for one in found]
         for file in files:

@@ -117,7 +117,7 @@ def test_a_list_that_lacks_a_version_ends_before_it(table: Path, tmp_path: Path)
 def test_a_file_without_rows_does_not_hold_the_cursor(table: Path, tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / "lake")
     ledger, folder = TakenFiles(storage, "taken"), DiskFolder(str(table))
-    followed = DeltaListing(folder, ledger, storage, "taken", -1)
+    followed = DeltaListing(folder, ledger, storage, "taken", -1, [])
     planner = Planner(folder, followed, SourceColumns("value", "key", "headers", "timestamp"), Batch(), None)
     pq.write_table(parquet_table(framed(1)).slice(0, 0), table / "none.parquet")
     commit(table, 1, {"add": {**added(table), "path": "none.parquet"}})
@@ -128,7 +128,7 @@ def test_a_file_without_rows_does_not_hold_the_cursor(table: Path, tmp_path: Pat
         planner.committed(plan)
         end = plan.end
     assert (end, planner.waiting, planner.broken, followed.version) == (5, 0, {}, 2)
-    assert DeltaListing(folder, ledger, storage, "taken", -1).version == 2
+    assert DeltaListing(folder, ledger, storage, "taken", -1, []).version == 2
 
 
 def test_a_name_that_is_no_text_is_named(table: Path, tmp_path: Path) -> None:
