@@ -160,7 +160,7 @@ class Maintainer:
         except FileExistsError:
             self._tables.forget(name)  # another process has written to it: the next step opens it again
         except (DeltaError, OSError, pa.ArrowException) as error:
-            if is_full(error) or isinstance(error, StoreError):
+            if is_full(error) or (is_store_error(error) and isinstance(error, StoreError | PermissionError)):
                 raise
             self._tables.forget(name)
             if is_store_error(error):  # Arrow and delta-rs give up after seconds

@@ -20,6 +20,7 @@ from spark_app.storage import object_clients
 from spark_app.storage.delete_rounds import DeleteRounds
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import numbers_of
+from spark_app.storage.store_errors import denied
 from spark_app.store import maintenance
 from spark_app.store.findings import Finding
 from spark_app.store.manifest import read_manifest
@@ -165,6 +166,16 @@ def test_files_are_merged_later_if_the_store_is_gone_for_a_moment(
     play(lake, 2)
     assert maintainer.take_done()["compactions"] > 0
     check(lake)
+
+
+def test_a_store_that_refuses_a_merge_ends_the_app(moto: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def live(table: DeltaTable) -> object:
+        raise denied("s3://games/demo/t")
+
+    lake = lake_at(place_in(moto), tmp_path, **COMPACTING)
+    monkeypatch.setattr(maintenance.rewrite, "live", live)
+    with pytest.raises(PermissionError, match="refuses access"):
+        play(lake, 6)
 
 
 def test_a_round_whose_number_may_be_taken_is_looked_up(behind: Behind) -> None:
