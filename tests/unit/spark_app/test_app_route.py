@@ -1,6 +1,7 @@
 """Any text as a routing value: a name that is safe everywhere, or a cause; one table has one owner; the cap holds."""
 
 import time
+import timeit
 import unicodedata
 from pathlib import Path
 
@@ -119,10 +120,13 @@ def test_a_hostile_value_is_cut_in_the_detail() -> None:
 
 def test_thousands_of_values_cost_little() -> None:
     table = pa.table({"g": [f"g{number}" if number % 2 else f"G {number}" for number in range(20_000)]})
-    began = time.process_time()
-    routed = route(table, len(table), Routing("g", {}, frozenset(), True), "M")
-    assert len(routed.rejects()) == 10_000
-    assert time.process_time() - began < 1
+
+    def routes() -> None:
+        routed = route(table, len(table), Routing("g", {}, frozenset(), True), "M")
+        assert len(routed.rejects()) == 10_000
+
+    # The least of five: other threads of a long run of tests, and its garbage, take as much as ten of these.
+    assert min(timeit.repeat(routes, timer=time.process_time, number=1)) < 1
 
 
 @pytest.mark.parametrize(
