@@ -68,9 +68,7 @@ def test_a_batch_that_hangs_is_ended_with_all_its_processes(new_stage: Callable[
         for process in stopped:
             assert process is not None
             process.send_signal(signal.SIGSTOP)
-        began = time.monotonic()
         assert flow.app.wait(STALL_S + 30) == ExitCode.UNREACHABLE
-        assert time.monotonic() - began > STALL_S - 3  # the last progress was some time before the signals
         wait_until(lambda: not any(_is_there(process) for process in stopped), "the end of what was stopped", 10)
         # Both may have been under way, or the JVM was between two batches; the watchdog names one.
         reason = stage.status()["reason"]
