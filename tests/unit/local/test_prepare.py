@@ -99,6 +99,14 @@ def test_it_says_what_it_does_and_is_done_once(checkout: Path, tmp_path: Path) -
     assert len((tmp_path / "calls").read_text().split()) == 1
 
 
+def test_bytecode_is_kept_where_the_environment_forbids_it(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = checkout / "scripts" / "run"
+    script.write_text(SCRIPT + "exec \"$PYTHON\" -c 'import sys; print(sys.dont_write_bytecode)'\n")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    done = subprocess.run([script], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (0, "prepared\nFalse\n"), done.stderr
+
+
 @pytest.mark.parametrize("kind", ["a file", "a folder that takes nothing"])
 def test_a_cache_that_cannot_be_written_is_named(checkout: Path, kind: str) -> None:
     cache = checkout / ".cache"
