@@ -39,7 +39,7 @@ def size_of(kafka: Kafka, topic: str) -> int:
 @pytest.mark.parametrize(
     ("where", "tasks"),
     [
-        ("local", 1),
+        pytest.param("local", 1, marks=pytest.mark.nightly),
         ("local", 2),
         pytest.param("cluster", 1, marks=pytest.mark.nightly),
         ("cluster", 2),
