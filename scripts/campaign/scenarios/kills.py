@@ -88,10 +88,14 @@ def _produce(stage: Stage, records: int, version: int) -> None:
 
 def _bump(stage: Stage, version: int, first: int, taken: int, lives: Lives) -> None:
     """Wait until the running app has ingested so many records, then send the first ones of a new schema version."""
+    said = len(stage.lines())
     app = stage.start(BATCH__MAX_RECORDS=AT_ONCE)
     try:
         due = {"pid": app.pid, "state": "running", "bronze": taken}
         if not wait_for(app, RESUMES_S + taken / 1000, lambda: due.items() <= stage.status().items()):
+            if _is_refused(app, stage, said):
+                lives.refused_starts += 1
+                return _bump(stage, version, first, taken, lives)
             lives.faults[f"before version {version}"] = f"{taken} records were not ingested"
         _produce(stage, first, version)
         wait_for(app, RESUMES_S)
@@ -118,8 +122,8 @@ def live(stage: Stage, dice: Random, lives: Lives) -> None:
             wait_for(app, RUN_S * moment)
         if app.poll() is not None:
             lives.bumps += app.returncode == ExitCode.BUMP
-            if app.returncode == ExitCode.UNREACHABLE and IN_USE in "".join(stage.lines()[said:]):
-                lives.refused_starts += 1  # the JVM of a killed driver takes seconds to end
+            if _is_refused(app, stage, said):
+                lives.refused_starts += 1
             elif app.returncode != ExitCode.BUMP:
                 lives.faults.setdefault("exit", []).append(app.returncode)  # type: ignore[attr-defined]
             return
@@ -128,6 +132,11 @@ def live(stage: Stage, dice: Random, lives: Lives) -> None:
     finally:
         if victim == "app" or app.poll() is None:
             kill(app)
+
+
+def _is_refused(app: subprocess.Popen[bytes], stage: Stage, said: int) -> bool:
+    """Whether a start met the JVM of a killed driver, which takes seconds to end."""
+    return app.poll() == ExitCode.UNREACHABLE and IN_USE in "".join(stage.lines()[said:])
 
 
 def _kill(victim: str, app: subprocess.Popen[bytes], stage: Stage, lives: Lives) -> None:
