@@ -95,6 +95,6 @@ prepare() {
     exec 9>&-
   fi
   export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
-  # Without bytecode on disk, each process of the app compiles anew what it imports: seconds of every start.
+  # Without bytecode on disk, each process of the app compiles anew what it imports, which makes every start slower.
   unset PYTHONDONTWRITEBYTECODE
 }

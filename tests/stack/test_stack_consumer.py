@@ -59,7 +59,7 @@ def make_topic(brokers: str, partitions: int = 1, **settings: str) -> str:
     name = f"t{uuid.uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": brokers})
     admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result(20)
-    # A broker tells clients of a topic some time after it made it.
+    # For a moment after a topic is made, the broker may answer clients as if it were not there.
     wait_until(lambda: len(admin.list_topics(name, 10).topics[name].partitions) == partitions, "the topic", 20)
     return name
 
