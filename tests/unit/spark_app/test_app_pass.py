@@ -1,8 +1,8 @@
 """The pass as a whole, without Spark: mixed records in, real Parquet files out, each record placed once."""
 
+import itertools
 import json
 import random
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +27,7 @@ from spark_app.worker.bronze import Share, find_row_groups
 from spark_app.worker.route import Routing
 from spark_app.worker.table_rows import BRONZE_SCHEMA
 from spark_app.worker.task_plan import TaskPlan
+from tests.support.cost import least_cpu
 from tests.support.examples import examples
 from tests.support.frames import batch_of, frame
 from tests.support.protos import PROTO3, catalog_of, compile_text, message_class
@@ -310,10 +311,12 @@ HOSTILE: dict[str, list[bytes]] = {
 def test_thousands_of_distinct_kinds_in_one_batch_cost_little(tmp_path: Path, values: list[bytes]) -> None:
     batch = batch_of(values)
     run([batch_of(values[:1])], plan_for(tmp_path / "warm"))
-    began = time.process_time()
-    report = run([batch], plan_for(tmp_path / "lake"))
-    assert time.process_time() - began < 1
-    assert report.bronze == len(values)
+    lakes = map(str, itertools.count())
+
+    def take() -> None:
+        assert run([batch], plan_for(tmp_path / next(lakes))).bronze == len(values)
+
+    assert least_cpu(take) < 1
 
 
 def test_many_tables_get_a_file_each(tmp_path: Path) -> None:

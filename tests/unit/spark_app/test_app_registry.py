@@ -4,7 +4,9 @@ import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
+from unittest.mock import Mock
 
+import httpcore2 as httpcore
 import pytest
 
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
@@ -112,3 +114,14 @@ def test_a_server_that_is_busy_is_asked_once_more(answers: Answers) -> None:
 
     answers["/schemas/ids/71"] = answer
     assert registry(answers).fetch(71).texts == {ROOT: PROTO3}
+
+
+@pytest.mark.parametrize(("url", "reads"), [("http://a:1,http://b:1", 0), ("http://a:1, https://b:1", 1)])
+def test_certificates_of_the_machine_are_read_only_if_a_server_needs_them(
+    url: str, reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take most of the time in which a client is made."""
+    read = Mock(wraps=httpcore.default_ssl_context)
+    monkeypatch.setattr(httpcore, "default_ssl_context", read)
+    Registry(RegistrySettings(url=url), CAPS)
+    assert read.call_count == reads

@@ -1,7 +1,5 @@
 """Any text as a routing value: a name that is safe everywhere, or a cause; one table has one owner; the cap holds."""
 
-import time
-import timeit
 import unicodedata
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 from scripts.campaign.units import open_lake
 from spark_app.model.causes import Cause
 from spark_app.worker.route import NAME, By, Routing, classify, normalize, route
+from tests.support.cost import least_cpu
 from tests.support.examples import examples
 from tests.support.units import table_desk
 
@@ -125,8 +124,7 @@ def test_thousands_of_values_cost_little() -> None:
         routed = route(table, len(table), Routing("g", {}, frozenset(), True), "M")
         assert len(routed.rejects()) == 10_000
 
-    # The least of five: other threads of a long run of tests, and its garbage, take as much as ten of these.
-    assert min(timeit.repeat(routes, timer=time.process_time, number=1)) < 1
+    assert least_cpu(routes) < 1
 
 
 @pytest.mark.parametrize(
