@@ -4,7 +4,7 @@ import hypothesis
 import pytest
 
 pytest.register_assert_rewrite("tests.support")  # what is asserted there names its values, too
-pytest_plugins = ["tests.support.servers", "tests.support.stores", "tests.support.exports"]
+pytest_plugins = ["tests.support.servers", "tests.support.stores"]
 
 # A test has the time limit of pytest. One of 0.2 s for each example would fail on a busy machine.
 hypothesis.settings.register_profile("patient", deadline=None)

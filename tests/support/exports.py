@@ -7,12 +7,10 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 import obstore
-import pytest
 from obstore.store import ObjectStore
 
 from spark_app.model.place import Place
 from spark_app.storage.object_clients import open_store
-from tests.support.stores import STORES, place_in
 
 
 class Exports(ABC):
@@ -68,11 +66,3 @@ class BucketExports(Exports):
 
     def remove(self, name: str) -> None:
         obstore.delete(self._store, name)
-
-
-@pytest.fixture(params=["disk", *STORES])
-def exports(request: pytest.FixtureRequest, tmp_path: Path) -> Exports:
-    """An empty folder of each kind."""
-    if request.param == "disk":
-        return DiskExports(tmp_path / "in")
-    return BucketExports(place_in(request.getfixturevalue(request.param)))

@@ -15,9 +15,9 @@ from spark_app.intake import planning, scanning
 from spark_app.intake.file_input import FileFailed
 from spark_app.intake.source_folder import DiskFolder, Listed
 from spark_app.model.errors import ContractError
+from tests.stores.test_stores_file_planning import LINES, VALUES, Taking
 from tests.support.exports import DiskExports
 from tests.support.file_sources import framed, json_text, parquet_bytes
-from tests.unit.spark_app.test_app_file_planning import LINES, VALUES, Taking
 
 CODES = [errno.EACCES, errno.EIO]
 

@@ -24,10 +24,10 @@ from spark_app.storage.store_errors import denied
 from spark_app.store import maintenance
 from spark_app.store.findings import Finding
 from spark_app.store.manifest import read_manifest
+from tests.stores.test_stores_outages import on_two_machines
 from tests.support.lakes import SmallLake
 from tests.support.stores import Moto, place_in
 from tests.unit.spark_app.test_app_bucket_lake import COMPACTING, check, lake_at, play
-from tests.unit.spark_app.test_app_store_outages import on_two_machines
 
 FOR_GOOD = 1 << 30
 DELETES = "_protolake/deletes"

@@ -1,0 +1,53 @@
+"""Each place where a lake or the files of a source may be. Tests on SeaweedFS are `stack` tests, all others unit
+tests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.local.objectstore import ObjectStore
+from scripts.local.store_proxy import StoreProxy
+from spark_app.model.place import Place
+from spark_app.storage.objects import ObjectStorage
+from spark_app.storage.opening import open_storage
+from spark_app.storage.storage import Storage
+from tests.support.exports import BucketExports, DiskExports, Exports
+from tests.support.stores import SEAWEEDFS, Moto, place_in
+
+STORES = ["moto", SEAWEEDFS]
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> Moto | ObjectStore:
+    """Each object store."""
+    server: Moto | ObjectStore = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture(params=["disk", *STORES])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """An empty storage of each kind."""
+    if request.param == "disk":
+        return open_storage(Place(str(tmp_path / "lake")))
+    return open_storage(place_in(request.getfixturevalue(request.param)))
+
+
+@pytest.fixture(params=["disk", *STORES])
+def exports(request: pytest.FixtureRequest, tmp_path: Path) -> Exports:
+    """An empty folder of each kind."""
+    if request.param == "disk":
+        return DiskExports(tmp_path / "in")
+    return BucketExports(place_in(request.getfixturevalue(request.param)))
+
+
+@pytest.fixture
+def proxy(store: Moto | ObjectStore) -> Iterator[StoreProxy]:
+    with StoreProxy(store.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def spoilt(store: Moto | ObjectStore, proxy: StoreProxy) -> ObjectStorage:
+    """An empty storage whose requests go through `proxy`."""
+    return ObjectStorage(place_in(store, proxy.url))
