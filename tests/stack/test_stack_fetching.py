@@ -42,7 +42,7 @@ def size_of(kafka: Kafka, topic: str) -> int:
         pytest.param("local", 1, marks=pytest.mark.nightly),
         ("local", 2),
         pytest.param("cluster", 1, marks=pytest.mark.nightly),
-        ("cluster", 2),
+        pytest.param("cluster", 2, marks=pytest.mark.nightly),
     ],
 )
 def test_two_workers_fetch_a_record_once(

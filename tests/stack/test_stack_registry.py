@@ -59,6 +59,7 @@ def test_a_registry_that_refuses_the_login_holds_the_app(new_stage: Callable[...
         assert "registry.password_file" in stage.lines()[-1]
 
 
+@pytest.mark.nightly
 def test_comments_of_the_demo_reach_its_tables(new_stage: Callable[..., Stage]) -> None:
     stage = new_stage()
     stage.produce(500, schema_version="1")

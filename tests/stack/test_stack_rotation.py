@@ -92,6 +92,7 @@ def _rotate(stage: Stage, settings: dict[str, str], secret: Path, change: Callab
     assert not any(word in stage.log.read_text() for word in (PASSWORD, SECRET, NEXT))
 
 
+@pytest.mark.nightly
 def test_a_password_that_changes_while_the_app_runs(
     kafka: SecureKafka, scram: dict[str, str], secret: Path, new_stage: Callable[..., Stage]
 ) -> None:

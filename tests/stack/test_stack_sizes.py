@@ -34,6 +34,7 @@ def test_the_first_batch_of_a_lake_is_bounded(new_stage: Callable[..., Stage]) -
     assert sum(found) > 800_000
 
 
+@pytest.mark.nightly
 def test_batches_are_planned_anew_when_records_grow(new_stage: Callable[..., Stage]) -> None:
     stage = new_stage(BATCH__MAX_BYTES="1000000", BATCH__MAX_RECORDS="2000")
     stage.produce(6_000, partitions="1")
