@@ -31,6 +31,7 @@ UNITS_PER_LIFE = 12
 VICTIMS = ("app", "app", "app", "driver", "jvm")
 NOTICES_S = 60.0
 IN_USE = "is in use by"
+MOST_REFUSED = 10  # starts in a row that meet the JVM of a killed driver, which ends within seconds
 
 
 @dataclass
@@ -41,7 +42,18 @@ class Lives:
     resumed_s: list[float] = field(default_factory=list)
     bumps: int = 0
     refused_starts: int = 0
+    refused_in_a_row: int = 0
     faults: dict[str, object] = field(default_factory=dict)
+
+    def count_start(self, refused: bool) -> None:
+        """
+        Raises:
+            AssertionError: nobody gives the lake back.
+        """
+        self.refused_starts += refused
+        self.refused_in_a_row = self.refused_in_a_row + 1 if refused else 0
+        if self.refused_in_a_row > MOST_REFUSED:
+            raise AssertionError(f"{self.refused_in_a_row} starts in a row found the lake in use")
 
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
@@ -93,8 +105,9 @@ def _bump(stage: Stage, version: int, first: int, taken: int, lives: Lives) -> N
     try:
         due = {"pid": app.pid, "state": "running", "bronze": taken}
         if not wait_for(app, RESUMES_S + taken / 1000, lambda: due.items() <= stage.status().items()):
-            if _is_refused(app, stage, said):
-                lives.refused_starts += 1
+            refused = _is_refused(app, stage, said)
+            lives.count_start(refused)
+            if refused:
                 return _bump(stage, version, first, taken, lives)
             lives.faults[f"before version {version}"] = f"{taken} records were not ingested"
         _produce(stage, first, version)
@@ -122,11 +135,12 @@ def live(stage: Stage, dice: Random, lives: Lives) -> None:
             wait_for(app, RUN_S * moment)
         if app.poll() is not None:
             lives.bumps += app.returncode == ExitCode.BUMP
-            if _is_refused(app, stage, said):
-                lives.refused_starts += 1
-            elif app.returncode != ExitCode.BUMP:
+            refused = _is_refused(app, stage, said)
+            lives.count_start(refused)
+            if not refused and app.returncode != ExitCode.BUMP:
                 lives.faults.setdefault("exit", []).append(app.returncode)  # type: ignore[attr-defined]
             return
+        lives.count_start(refused=False)
         lives.kills[victim] = lives.kills.get(victim, 0) + 1
         _kill(victim, app, stage, lives)
     finally:
