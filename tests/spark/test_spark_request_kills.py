@@ -22,7 +22,7 @@ from tests.spark.parts import Parts, events
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 NewParts = Callable[..., Parts]
 ROOT = Path(__file__).parents[2]
-RECORDS = 6_000
+RECORDS = 2_000  # eight steps
 KILLS = int(os.environ.get("PROTOLAKE_TEST_KILLS", "10"))  # of each kind of request
 
 
