@@ -130,8 +130,8 @@ ENTRIES = {
         "expectations.run",
         "R1",
         "kill -9 at random moments while rules warn, drop, quarantine and pause",
-        (4, 60, 200),
-        (SMALL * 3 // 10, 1_000_000, LARGE),
+        (2, 60, 200),
+        (SMALL * 3 // 20, 1_000_000, LARGE),
     ),
     "checkpoint": _entry(
         "checkpoint.swapped", "R5", "checkpoint deleted, older or another lake's; tables deleted", (0, 3, 10)
