@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios; none = all of the tier")
     parser.add_argument("--list", action="store_true", help="list the scenarios and how often each tier repeats them")
-    parser.add_argument("--tier", choices=TIERS, default="ci", help="how much (default: ci, about ten minutes on two cores)")
+    parser.add_argument("--tier", choices=TIERS, default="ci", help="how much (default: ci, ten minutes on two cores)")
     parser.add_argument("--seed", type=int, help="seed of all choices (default: a new one each time)")
     parser.add_argument("--times", type=positive, help="repetitions, instead of the tier's number")
     parser.add_argument("--records", type=positive, help="records, instead of the tier's number")
