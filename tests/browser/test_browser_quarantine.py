@@ -16,8 +16,6 @@ from tests.support.pages import page
 from tests.support.quarantines import CAUSES, quarantine_lake
 from tests.support.statuses import write_status
 
-PATIENT_MS = 60_000  # a job is a process of its own, and other tests run meanwhile
-
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
@@ -27,7 +25,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def loaded(tab: Page) -> None:
-    expect(tab.get_by_test_id("records")).to_have_text(f"{len(CAUSES)} open records.", timeout=PATIENT_MS)
+    expect(tab.get_by_test_id("records")).to_have_text(f"{len(CAUSES)} open records.")
 
 
 def test_a_record_is_shown_with_its_reason_bytes_and_fields(lake: Lake, opened: Callable[..., Page]) -> None:
@@ -39,7 +37,7 @@ def test_a_record_is_shown_with_its_reason_bytes_and_fields(lake: Lake, opened: 
         record = tab.get_by_role("button", name="Show the record t/0@5")
         record.focus()
         tab.keyboard.press("Enter")
-        expect(tab.get_by_test_id("reason")).to_contain_text("Protobuf parser refuses", timeout=PATIENT_MS)
+        expect(tab.get_by_test_id("reason")).to_contain_text("Protobuf parser refuses")
         expect(tab.get_by_test_id("Value as hex")).to_contain_text("00000000  00 00 00 00 01 00 0a 03  75 6e 6f 12")
         expect(tab.get_by_test_id("decoded value")).to_contain_text('game_name: "uno"')
         expect(tab.get_by_test_id("decoded value")).to_contain_text("<script>window.hurt=1</script>{{ window.hurt")
@@ -48,7 +46,7 @@ def test_a_record_is_shown_with_its_reason_bytes_and_fields(lake: Lake, opened: 
         tab.keyboard.press("Escape")
         expect(tab.get_by_test_id("record")).to_be_hidden()
         tab.get_by_role("cell", name="frame_magic", exact=True).click()
-        expect(tab.get_by_test_id("reason")).to_contain_text("The first byte is neither", timeout=PATIENT_MS)
+        expect(tab.get_by_test_id("reason")).to_contain_text("The first byte is neither")
         expect(tab.get_by_test_id("decoded value")).to_be_hidden()
         assert tab.evaluate("window.hurt") is None
 
@@ -59,7 +57,7 @@ def test_a_replay_waits_for_the_app_and_can_be_cancelled(lake: Lake, opened: Cal
         loaded(tab)
         tab.get_by_role("combobox", name="cause").click()
         tab.get_by_role("option", name="decode_payload (2)").click()
-        expect(tab.get_by_test_id("records")).to_have_text("2 open records.", timeout=PATIENT_MS)
+        expect(tab.get_by_test_id("records")).to_have_text("2 open records.")
         tab.get_by_role("button", name="Replay …").click()
         dialog = tab.get_by_test_id("replay")
         expect(dialog.get_by_test_id("progress")).to_contain_text("The app is down.")
@@ -96,7 +94,7 @@ def test_hidden_records_send_no_bytes(tmp_path: Path, opened: Callable[..., Page
         tab.reload()
         loaded(tab)
         tab.get_by_role("button", name="Show the record t/0@5").click()
-        expect(tab.get_by_test_id("reason")).to_be_visible(timeout=PATIENT_MS)
+        expect(tab.get_by_test_id("reason")).to_be_visible()
         expect(tab.get_by_test_id("Value as hex")).to_have_count(0)
         said = tab.content() + json.dumps(received)
         assert "frame_magic" in json.dumps(received)  # what is not hidden is found there

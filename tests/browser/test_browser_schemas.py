@@ -41,9 +41,9 @@ def test_a_schema_shows_its_findings_its_columns_and_the_difference(
     with page(game.lake.lake) as running:
         tab = opened(running, "/schemas")
         row = tab.get_by_test_id("schemas").get_by_role("row").filter(has_text="v2 of t-value")
-        expect(row).to_contain_text("decodable", timeout=15000)
+        expect(row).to_contain_text("decodable")
         row.get_by_role("link", name="12").click()
-        expect(tab.get_by_test_id("schema state")).to_have_text("decodable", timeout=15000)
+        expect(tab.get_by_test_id("schema state")).to_have_text("decodable")
         finding = tab.get_by_test_id("finding").first
         expect(finding).to_contain_text("field score was renamed to points")
         difference = tab.get_by_test_id("difference")
@@ -58,7 +58,7 @@ def test_a_person_decides_while_the_app_is_down(answers: Answers, tmp_path: Path
     with page(lake) as running:
         tab = opened(running, "/schemas")
         undecided = tab.get_by_test_id("undecided")
-        expect(undecided).to_contain_text("2 records wait", timeout=15000)
+        expect(undecided).to_contain_text("2 records wait")
         undecided.get_by_role("button", name="Decide about schema 12").click()
         tab.get_by_role("radio", name="alias").click()
         tab.get_by_role("button", name="Decide for good").click()
@@ -68,7 +68,7 @@ def test_a_person_decides_while_the_app_is_down(answers: Answers, tmp_path: Path
         ledger = game.lake.opened.schemas.ledger
         ledger.accept(12, "alias")
         ledger.save()
-        expect(undecided).to_have_count(0, timeout=15000)
+        expect(undecided).to_have_count(0)
         requests.answer(lake, request, {"schema": 12, "policy": "alias", "change": "c", "state": "decodable"})
         expect(tab.get_by_test_id("progress")).to_contain_text("Schema 12, c: alias; its waiting records are decoded")
 
@@ -86,15 +86,15 @@ def test_names_from_outside_stay_text(tmp_path: Path, opened: Callable[..., Page
     with page(lake) as running:
         tab = opened(running, "/schemas")
         undecided = tab.get_by_test_id("undecided")
-        expect(undecided).to_contain_text(f"{HOSTILE} was renamed", timeout=15000)
+        expect(undecided).to_contain_text(f"{HOSTILE} was renamed")
         expect(tab.get_by_test_id("schemas")).to_contain_text(f"v2 of {HOSTILE}")
         undecided.get_by_role("button").click()
         expect(tab.get_by_role("dialog")).to_contain_text(HOSTILE)
         tab.goto(f"{running.url}/schemas/12")
-        expect(tab.get_by_test_id("finding")).to_contain_text(f"{HOSTILE} is new", timeout=15000)
+        expect(tab.get_by_test_id("finding")).to_contain_text(f"{HOSTILE} is new")
         assert tab.locator("img").count() == 0
         tab.goto(f"{running.url}/schemas/%3Cimg%20src%3Dx%3E")
-        expect(tab.get_by_text("does not know this schema")).to_be_visible(timeout=15000)
+        expect(tab.get_by_text("does not know this schema")).to_be_visible()
         assert tab.locator("img").count() == 0
 
 
@@ -109,7 +109,7 @@ def test_a_schema_is_found_among_many_by_search_and_keyboard(tmp_path: Path, ope
     ledger.save()
     with page(lake) as running:
         tab = opened(running, "/schemas")
-        expect(tab.get_by_text("1,000 decodable")).to_be_visible(timeout=20000)
+        expect(tab.get_by_text("1,000 decodable")).to_be_visible()
         rows = tab.get_by_test_id("schemas").get_by_role("row")
         expect(rows).to_have_count(26)
         tab.get_by_label("Search schemas").fill("s777-")

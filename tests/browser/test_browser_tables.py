@@ -17,7 +17,6 @@ from tests.support.projections import EVENTS, MASKED, UNO, event, lake_of
 from tests.support.statuses import write_status
 
 EVIL = "<img src=x onerror=\"document.title='broken in'\"><script>document.title='broken in'</script>{{ 7 * 7 }}"
-PATIENCE_MS = 60_000  # a job loads DuckDB in a process of its own, and the machine may have much else to do
 
 
 @pytest.fixture
@@ -41,17 +40,17 @@ def test_a_table_is_opened_from_the_flow(small: SmallLake, opened: Callable[...,
         tab.get_by_role("link", name="uno", exact=True).click()
         expect(tab).to_have_url(f"{running.url}/tables/{UNO}")
         expect(tab.get_by_test_id("rows")).to_have_text("30")
-        expect(tab.get_by_text("The newest 20 rows, by _landed_at")).to_be_visible(timeout=PATIENCE_MS)
+        expect(tab.get_by_text("The newest 20 rows, by _landed_at")).to_be_visible()
         expect(tab.get_by_text(EVIL).first).to_be_visible()
         expect(tab.get_by_text("g29", exact=True)).to_be_visible()
-        expect(tab.get_by_text("Event.latency_ms = 3")).to_be_visible(timeout=PATIENCE_MS)
+        expect(tab.get_by_text("Event.latency_ms = 3")).to_be_visible()
         assert tab.title() == "Table · Protolake"
         tab.get_by_role("tab", name="Polars").click()
         expect(tab.get_by_text(f'pl.scan_delta("{small.lake.root}/{UNO}")')).to_be_visible()
         tab.get_by_role("link", name="bronze_events").click()
-        expect(tab.get_by_text("The newest 20 rows, by landed_at")).to_be_visible(timeout=PATIENCE_MS)
+        expect(tab.get_by_text("The newest 20 rows, by landed_at")).to_be_visible()
         tab.goto(f"{running.url}/tables/{quote(EVIL, safe='')}")
-        expect(tab.get_by_text("The lake has no table of this name.")).to_be_visible(timeout=PATIENCE_MS)
+        expect(tab.get_by_text("The lake has no table of this name.")).to_be_visible()
         expect(tab.get_by_text(EVIL)).to_be_visible()
         assert tab.title() == "Table · Protolake"
         tab.close()
@@ -63,11 +62,11 @@ def test_records_that_projections_conceal_are_not_shown(tmp_path: Path, opened: 
     say(masked.lake)
     with page(masked.lake) as running:
         tab = opened(running, "/tables/bronze_events")
-        expect(tab.get_by_text("page.clear_text = true shows them.")).to_be_visible(timeout=PATIENCE_MS)
+        expect(tab.get_by_text("page.clear_text = true shows them.")).to_be_visible()
         assert b"Okapi".hex() not in tab.content()
         tab.goto(f"{running.url}/query#sql={quote('SELECT value FROM bronze_events')}")
         tab.get_by_role("button", name="Run").click()
-        expect(tab.get_by_test_id("failed")).to_contain_text("page.clear_text = true", timeout=PATIENCE_MS)
+        expect(tab.get_by_test_id("failed")).to_contain_text("page.clear_text = true")
         tab.close()
 
 
@@ -82,7 +81,7 @@ def test_sql_gives_rows_and_a_chart(small: SmallLake, opened: Callable[..., Page
     with page(small.lake) as running:
         tab = opened(running, "/query", look="dark")
         run(tab, f'SELECT gamer_id, latency_ms AS late, device_id AS "{EVIL.replace(chr(34), "")}" FROM {UNO} LIMIT 5')
-        expect(tab.get_by_test_id("said")).to_contain_text("5 rows in", timeout=PATIENCE_MS)
+        expect(tab.get_by_test_id("said")).to_contain_text("5 rows in")
         expect(tab.get_by_test_id("chart").locator("svg")).to_be_visible()
         expect(tab.get_by_text(EVIL).first).to_be_visible()
         expect(tab.get_by_role("columnheader").filter(has_text=EVIL.replace('"', ""))).to_be_visible()
@@ -90,7 +89,7 @@ def test_sql_gives_rows_and_a_chart(small: SmallLake, opened: Callable[..., Page
         expect(tab.get_by_test_id("chart")).to_be_hidden()
         shared = tab.url
         run(tab, "SELECT NULL AS nothing, nope")
-        expect(tab.get_by_test_id("failed")).to_contain_text('"nope" was not found', timeout=PATIENCE_MS)
+        expect(tab.get_by_test_id("failed")).to_contain_text('"nope" was not found')
         tab.goto("about:blank")
         tab.goto(shared)
         expect(tab.locator(".cm-content")).to_contain_text("gamer_id, latency_ms AS late")
@@ -117,7 +116,7 @@ def jobs_of(pid: int) -> int:
 
 
 def wait_for_jobs(pid: int, count: int) -> None:
-    until = time.monotonic() + PATIENCE_MS / 1000
+    until = time.monotonic() + 60
     while jobs_of(pid) != count:
         assert time.monotonic() < until, jobs_of(pid)
         time.sleep(0.2)
@@ -132,12 +131,12 @@ def test_two_queries_run_at_once_and_end_with_their_tab(small: SmallLake, opened
         run(third, "SELECT 41 + 1 AS answer")
         expect(third.get_by_test_id("said")).to_have_text("The query waits for 2 others.")
         first.get_by_role("button", name="Cancel").click()
-        expect(first.get_by_test_id("failed")).to_contain_text("it was cancelled", timeout=PATIENCE_MS)
-        expect(third.get_by_text("42", exact=True)).to_be_visible(timeout=PATIENCE_MS)
+        expect(first.get_by_test_id("failed")).to_contain_text("it was cancelled")
+        expect(third.get_by_text("42", exact=True)).to_be_visible()
         second.close()
         wait_for_jobs(running.process.pid, 0)
         run(first, "SELECT 6 * 7 AS answer")
-        expect(first.get_by_text("42", exact=True)).to_be_visible(timeout=PATIENCE_MS)
+        expect(first.get_by_text("42", exact=True)).to_be_visible()
         first.close()
         third.close()
     assert "a view failed" not in running.printed

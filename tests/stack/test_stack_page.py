@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from scripts.campaign.stage import Stage, kill, wait_until
 from spark_app.model.errors import ExitCode
 from spark_app.storage.lake import Lake
-from tests.support.browsers import browser, opened
+from tests.support.browsers import browser, first_silence_s, opened
 from tests.support.pages import page
 
 __all__ = ["browser", "opened"]
@@ -37,27 +37,25 @@ def test_a_click_replays_quarantine_until_it_is_empty_and_a_killed_app_is_seen(
         wait_until(lambda: stage.status().get("state") == "running", "the start")
         with page(Lake(stage.lake)) as running:
             tab = opened(running, "/quarantine")
-            expect(tab.get_by_test_id("state")).to_have_text("running", timeout=20_000)
+            expect(tab.get_by_test_id("state")).to_have_text("running")
             tab.get_by_role("button", name="Replay").click()
             shown = tab.get_by_role("dialog")
-            expect(shown.get_by_text("The dry run has counted the records that match.")).to_be_visible(timeout=60_000)
+            expect(shown.get_by_text("The dry run has counted the records that match.")).to_be_visible()
             assert stage.status()["quarantine"]["route_refused"] == refused
             shown.get_by_role("button", name=f"Replay {refused:,} records").click()
             expect(shown.get_by_text("The replay is done.")).to_be_visible(timeout=120_000)
             wait_until(lambda: stage.status()["quarantine"] == {}, "an empty quarantine")
             tab.goto(f"{running.url}/runs")
-            expect(tab.get_by_role("cell", name="request", exact=True).first).to_be_visible(timeout=60_000)
+            expect(tab.get_by_role("cell", name="request", exact=True).first).to_be_visible()
 
             tab.goto(running.url)
             expect(tab.get_by_test_id("in quarantine")).to_have_text("0")
             before = stage.status()["bronze"]
             stage.produce(500, seed="8")
             wait_until(lambda: stage.status()["bronze"] == before + 500, "the new records")
-            expect(tab.get_by_test_id("rows in bronze")).to_have_text(f"{before + 500:,}", timeout=3000)
+            expect(tab.get_by_test_id("rows in bronze")).to_have_text(f"{before + 500:,}", timeout=10_000)
             os.kill(app.pid, signal.SIGKILL)
-            killed = time.monotonic()
-            expect(tab.get_by_test_id("state")).to_contain_text("not heard from", timeout=20_000)
-            assert time.monotonic() - killed < 5
+            assert first_silence_s(tab) < 5
     finally:
         kill(app)
     assert stage.run("--available-now") == ExitCode.DONE
@@ -99,7 +97,7 @@ def test_every_view_of_a_real_lake_can_be_used_by_everybody(
             for look in ("light", "dark"):
                 for path, seen in VIEWS.items():
                     tab = opened(running, path, look=look)
-                    expect(tab.get_by_text(seen).first).to_be_visible(timeout=30_000)
+                    expect(tab.get_by_text(seen).first).to_be_visible()
                     tab.wait_for_timeout(1500)
                     name = f"page{path.replace('/', '_')}_{look}.png"
                     tab.screenshot(path=tmp_path / name)

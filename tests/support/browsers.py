@@ -1,16 +1,23 @@
 """A real browser: that of the machine, or the one that Playwright has installed. Fixtures for a conftest.py."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 
+import psutil
 import pytest
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from tests.support.pages import Running
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 VIEWPORT = {"width": 1400, "height": 900}
+expect.set_options(timeout=60_000)  # a view may start a process of its own, and other tests run meanwhile
+STATE = """() => {
+  const text = document.querySelector('[data-testid="state"]').textContent;
+  return text.includes("not heard from") && text;
+}"""
 
 
 @pytest.fixture(scope="session")
@@ -48,3 +55,24 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
 
 def is_own(address: str, own: str) -> bool:
     return address.startswith((f"{own}/", own.replace("http", "ws", 1), "data:", "blob:"))
+
+
+def first_silence_s(tab: Page) -> float:
+    """Waits until a view says that its app is silent. For how long the app is then, by the view's own words."""
+    text = tab.wait_for_function(STATE, timeout=60_000).json_value()
+    found = re.fullmatch(r"not heard from for (\d+\.\d) s", text)
+    assert found, text
+    return float(found[1])
+
+
+def cpu_of_visit(tab: Page, running: Running, awaited: str) -> float:
+    """CPU seconds of the page and of the browser's tab from the address to the awaited text. Other tests run meanwhile,
+    so that the seconds on the clock say nothing."""
+    session = tab.context.new_cdp_session(tab)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    server = psutil.Process(running.process.pid)
+    before = sum(server.cpu_times()[:2])
+    tab.goto(running.url)
+    expect(tab.get_by_text(awaited)).to_be_visible()
+    metrics = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+    return sum(server.cpu_times()[:2]) - before + metrics["ThreadTime"]  # of the tab: since the address
