@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from spark_app.worker.block_pandas import block_pandas
+
 CODE = Path(__file__).parents[2]
 CPU_S = 60
 CANCELLED = "it was cancelled"
@@ -76,4 +78,5 @@ def reply(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         file.write("1000")
     for what, most in limits.items():
         resource.setrlimit(what, (most, most))
+    block_pandas()
     print(json.dumps(answer(json.load(sys.stdin))))

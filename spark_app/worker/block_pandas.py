@@ -1,4 +1,4 @@
-"""Keeps worker processes from importing pandas."""
+"""Keeps a process from importing pandas."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from types import ModuleType
 
 
 class _Absent:
-    """An import finder for which pandas does not exist. pyarrow imports pandas with its first array, which would take a
-    second of CPU in each worker without any use."""
+    """An import finder for which pandas does not exist. pyarrow imports pandas with its first array, which would take
+    half a second of CPU in each process without any use."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if fullname == "pandas":
-            raise ModuleNotFoundError(f"{fullname} is left out of workers", name=fullname)
+            raise ModuleNotFoundError(f"{fullname} is not loaded in this process", name=fullname)
 
 
 def block_pandas() -> None:
