@@ -58,6 +58,7 @@ def offsets_of(parts: Parts, table: str, column: str = "_offset") -> list[int]:
     return sorted(parts.read(table)[column].to_list())
 
 
+@pytest.mark.nightly
 def test_a_replay_outlives_the_jvm(new_parts: NewParts, tmp_path: Path) -> None:
     parts = new_parts(tables={"allowlist": ["rummy"]})
     parts.learn(1)

@@ -15,7 +15,7 @@ from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
 from scripts.local.spark_cluster import SparkMaster, SparkWorker
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.stack, pytest.mark.nightly, pytest.mark.timeout(1200)]
 SHAPE = Shape(records=170_000, message="rich", games=1, partitions=4)
 SENT_BYTES = 32 << 10  # a broker cuts a batch that does not fit its answer, and sends it again
 FIRST, BATCH = 40_000, 10_000  # of the first records some are read twice, to learn their tables
@@ -38,12 +38,7 @@ def size_of(kafka: Kafka, topic: str) -> int:
 
 @pytest.mark.parametrize(
     ("where", "tasks"),
-    [
-        pytest.param("local", 1, marks=pytest.mark.nightly),
-        ("local", 2),
-        pytest.param("cluster", 1, marks=pytest.mark.nightly),
-        pytest.param("cluster", 2, marks=pytest.mark.nightly),
-    ],
+    [("local", 1), ("local", 2), ("cluster", 1), ("cluster", 2)],
 )
 def test_two_workers_fetch_a_record_once(
     where: str, tasks: int, tmp_path: Path, kafka_behind_proxy: BehindProxy, registry: Registry

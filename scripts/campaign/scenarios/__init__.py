@@ -96,7 +96,7 @@ ENTRIES = {
         "process death before and after every durable step of normal operation",
         (1, 3, 10),
         (SMALL // 2, SMALL, LARGE // 10),
-        share=0.3,
+        share=0.2,
     ),
     "failpoints_of_recovery": _entry(
         "failpoints.recover",
@@ -104,7 +104,7 @@ ENTRIES = {
         "the same for records decoded late, replayed and rebuilt",
         (1, 3, 10),
         (SMALL // 2, SMALL, LARGE // 10),
-        share=0.3,
+        share=0.2,
     ),
     "growth": _entry("growth.run", "R24", "growth over many micro-batches of 20 records", (0, 2_000, 10_000)),
     "rules": _entry(
@@ -123,7 +123,7 @@ ENTRIES = {
         "kills.run",
         "R1",
         "kill -9 at random moments: all, the driver or the JVM",
-        (6, 60, 200),
+        (4, 60, 200),
         (SMALL // 2, 1_000_000, LARGE),
     ),
     "expectations": _entry(
