@@ -155,7 +155,7 @@ def test_a_registry_that_does_not_answer_holds_up_nothing(
     assert schemas.resolve_new([12]) == [12]
     began = time.monotonic()
     step(schemas)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5  # the registry takes 10 s
     assert compared(schemas, 12) is None
     assert [entry.key for entry in schemas.ledger.uncompared()] == [12]
     answers[path] = list_of_versions
