@@ -13,10 +13,10 @@ from spark_app.model.events import Event, EventRow
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
 from spark_app.storage.lake import Lake
+from tests.support.event_lakes import follow, lake_of, take
 from tests.support.pages import page
 from tests.support.projections import GROWN
 from tests.support.statuses import write_status
-from tests.unit.spark_app.test_app_events import follow, lake_of, take
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 ALERT = """

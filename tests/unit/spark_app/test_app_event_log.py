@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +25,10 @@ from spark_app.process.lifecycle import ProcessLifecycle
 from spark_app.recovery.request_events import done_event, start_event
 from spark_app.recovery.requests import Request
 from spark_app.settings.models import Settings
-from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
 from spark_app.storage.local import LocalStorage
-from tests.unit.spark_app.test_app_events import follow, lake_of, rows, take, unit_numbers
+from tests.support.event_lakes import follow, lake_of, take
+from tests.unit.spark_app.test_app_events import rows, unit_numbers
 
 APP = Path(__file__).parents[3] / "spark_app"
 
@@ -128,55 +125,6 @@ def test_a_clock_that_goes_back_hides_no_event(lake: Lake, monkeypatch: pytest.M
     monkeypatch.setattr(spool.time, "time", lambda: 1.0)
     EventLog(lake).add(note("two"))
     assert [row.message for row in spool.read(lake, "app", last).values()] == ["two"]
-
-
-DIES = """
-import sys
-from pathlib import Path
-from spark_app.events.event_log import EventLog
-from spark_app.model.events import Event
-from spark_app.storage import failpoints
-from tests.unit.spark_app.test_app_events import follow, lake_of, take
-lake = lake_of(Path(sys.argv[1]))
-failpoints.arm(sys.argv[1])
-told = EventLog(lake.lake)
-events = follow(lake)
-for number in range(150):
-    told.add(Event("note", f"{sys.argv[2]} {number}"))
-    print(number, flush=True)
-events.follow()
-events.close()
-told.add(Event("note", f"{sys.argv[2]} last"))
-events.follow()
-events.close()
-"""
-POINTS = [
-    "events.commit.before",
-    "events.commit.after",
-    "spool.before",
-    pytest.param("spool.after", marks=pytest.mark.nightly),
-    "spool.forget.before",
-    pytest.param("spool.forget.after", marks=pytest.mark.nightly),
-]
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_a_crash_neither_loses_nor_doubles_what_was_told(tmp_path: Path, point: str) -> None:
-    told: list[str] = []
-    maybe = set()
-    for run, armed in enumerate(([point], [point], [])):
-        tmp_path.joinpath("_protolake").mkdir(exist_ok=True)
-        tmp_path.joinpath(failpoints.FILE).write_text(json.dumps(armed))
-        command = [sys.executable, "-c", DIES, str(tmp_path), str(run)]
-        environment = os.environ | {failpoints.ALLOWED: "on"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == (-9 if armed else 0), done.stderr
-        stored = done.stdout.split()
-        told += [f"{run} {number}" for number in stored]
-        maybe |= {f"{run} {len(stored)}", f"{run} last"}  # stored, but the process ended before it could say so
-    found = said(tmp_path)
-    assert len(found) == len(set(found))
-    assert set(told) <= set(found) <= set(told) | maybe
 
 
 def test_settings_are_told_with_what_differs_and_without_secrets(lake: Lake) -> None:

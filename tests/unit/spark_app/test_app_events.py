@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import shutil
-import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import replace
@@ -23,7 +20,6 @@ from deltalake.exceptions import DeltaError
 from spark_app.driver import initial_counts
 from spark_app.events.event_log import EventLog
 from spark_app.events.event_rows import SCHEMA, to_arrow
-from spark_app.events.events_table import EventsTable
 from spark_app.events.unit_events import MOST_TABLES, unit_events
 from spark_app.followers.kept_manifests import KeptManifests
 from spark_app.kafka.topics import BrokerUnreachable, Topics
@@ -33,38 +29,13 @@ from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
 from spark_app.ops.run_id import RUN_ID
 from spark_app.recovery import doctor
-from spark_app.storage import failpoints
 from spark_app.store import inventory, torn_logs
 from spark_app.store.manifest import Manifest, Manifests, counts_of
-from tests.support.frames import batch_of
+from tests.support.event_lakes import follow, lake_of, take
 from tests.support.lakes import SmallLake
-from tests.support.projections import EVENTS, GROWN, event
+from tests.support.projections import GROWN
 
-RULES = {
-    "small": {"check": "latency_ms < 50", "action": "quarantine"},
-    "calm": {"check": "latency_ms <> 13", "action": "pause", "tables": ["poker"]},
-}
 TABLE = "pipeline_events"
-
-
-def lake_of(root: Path, **sections: dict[str, Any]) -> SmallLake:
-    return SmallLake(root, EVENTS, GROWN, expectations=RULES, **sections)
-
-
-def follow(lake: SmallLake, **options: Any) -> EventsTable:
-    """A follower of the lake, as the app makes it."""
-    units = lake.opened.units
-    events = EventsTable(lake.lake, lake.settings, units.manifests, units.committer.synced, **options)
-    events.begin()
-    units.on_commit = events.offer
-    return events
-
-
-def take(lake: SmallLake, count: int = 1, decodable: Any = EVENTS, game: str = "uno", latency: int = 1) -> None:
-    for _ in range(count):
-        first = lake.ends.get(0, 0)
-        sent = [event(game, f"g{first}", decodable, latency_ms=latency), b"no frame"]
-        lake.take(batch_of(sent, first=first))
 
 
 def rows(lake: SmallLake, kind: str = "") -> list[dict[str, Any]]:
@@ -306,48 +277,6 @@ def test_readers_find_events_by_filters(tmp_path: Path) -> None:
     duckdb.register("pipeline_events", table)
     said = duckdb.sql("SELECT details->>'$.rule' FROM pipeline_events WHERE kind = 'rule' AND \"level\" = 'INFO'")
     assert said.fetchall() == [("small",)] * 2
-
-
-DIES = """
-import sys
-from pathlib import Path
-from spark_app.storage import failpoints
-from tests.unit.spark_app.test_app_events import follow, lake_of, take
-lake = lake_of(Path(sys.argv[1]))
-failpoints.arm(sys.argv[1])
-lake.ends = {0: 2 * lake.opened.units.manifests.last}
-events = follow(lake)
-take(lake, 2)
-events.follow()
-take(lake)
-events.follow()
-events.close()
-"""
-
-
-@pytest.mark.parametrize(
-    "point",
-    [
-        "events.commit.before",
-        "events.commit.after",
-        "file.before",
-        pytest.param("file.after", marks=pytest.mark.nightly),
-        "synced.before",
-        pytest.param("synced.after", marks=pytest.mark.nightly),
-    ],
-)
-def test_a_crash_neither_loses_nor_doubles_an_event(tmp_path: Path, point: str) -> None:
-    environment = os.environ | {failpoints.ALLOWED: "on"}
-    command = [sys.executable, "-c", DIES, str(tmp_path)]
-    for armed in ([point], [point], []):
-        tmp_path.joinpath("_protolake").mkdir(exist_ok=True)
-        tmp_path.joinpath(failpoints.FILE).write_text(json.dumps(armed))
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == (-9 if armed else 0), done.stderr
-    lake = lake_of(tmp_path)
-    events = follow(lake)
-    events.follow()
-    assert unit_numbers(lake) == list(range(1, lake.opened.units.manifests.last + 1))
 
 
 @pytest.fixture

@@ -31,9 +31,9 @@ from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
+from tests.support.event_lakes import follow, lake_of, take
 from tests.support.lakes import SmallLake
 from tests.support.projections import GROWN
-from tests.unit.spark_app.test_app_events import follow, lake_of, take
 
 ROOT = Path(__file__).parents[3]
 
