@@ -4,19 +4,16 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from scripts.campaign.units import open_lake
 from spark_app.kafka.topics import Topics
 from spark_app.model.errors import ConfigurationError
 from spark_app.settings import config, renamed
 from spark_app.settings.connections import KafkaSettings
-from spark_app.settings.models import Expectation, Settings
+from spark_app.settings.models import Settings
 from spark_app.settings.storing import LakeSettings
 from spark_app.store.rules import check_rules
 from spark_app.worker.route import classify
-from tests.support.examples import examples
 from tests.support.units import table_desk
 
 SHIPPED = Path(__file__).parents[3] / "docs" / "settings.toml"
@@ -97,56 +94,6 @@ def test_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value
         config.load()
 
 
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("[tables]\nallowlist = " + "[" * 100_000 + "]" * 100_000, "allowlist"),
-        ("[gold]\naggregates = " + "{a=" * 5_000 + "1" + "}" * 5_000, "aggregates"),
-        ("[tables]\nmax_tables = " + "9" * 5_000, "s.toml is not TOML"),
-        ('[lake]\npath = "a\\u0000b"', "lake.path"),
-        ('[kafka]\ntopic = "a\\u0000b"', "kafka.topic"),
-    ],
-    ids=["deep list", "deep table", "long number", "NUL in a path", "NUL in a topic"],
-)
-def test_what_breaks_a_parser_is_refused_by_its_key(tmp_path: Path, text: str, key: str) -> None:
-    path = tmp_path / "s.toml"
-    path.write_text(text)
-    with pytest.raises(ConfigurationError, match=key) as caught:
-        config.load(path)
-    assert len(str(caught.value)) < 300 + len(str(path))
-
-
-@pytest.mark.parametrize("value", ["[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 50_000 + "1" + "}" * 50_000])
-@pytest.mark.parametrize("name", ["PROTOLAKE_TABLES__ALLOWLIST", "PROTOLAKE_GOLD__AGGREGATES", "PROTOLAKE_KAFKA"])
-def test_a_hundred_thousand_brackets_in_a_variable_are_refused_by_its_name(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigurationError, match=name) as caught:
-        config.load()
-    assert len(str(caught.value)) < 300
-
-
-def test_a_variable_for_a_value_five_thousand_levels_deep_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PROTOLAKE_GOLD__AGGREGATES" + "__A" * 5_000, "1")
-    with pytest.raises(ConfigurationError, match=r"gold\.aggregates"):
-        config.load()
-
-
-def test_bytes_that_are_not_utf8_in_a_variable_are_refused_by_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PROTOLAKE_KAFKA__TOPIC", "orders\udcff")
-    with pytest.raises(ConfigurationError, match=r"^kafka\.topic: "):
-        config.load()
-
-
-def test_a_secret_file_that_is_not_utf8_is_named_and_not_echoed(tmp_path: Path) -> None:
-    path = tmp_path / "password"
-    path.write_bytes(b"hunter2\xff")
-    with pytest.raises(ConfigurationError, match=r"^registry\.password_file: .*password is not UTF-8") as caught:
-        config.read_secret(str(path), "registry.password_file")
-    assert not any(word in str(caught.value) for word in ("hunter2", "0xff"))
-
-
 OAUTH = {
     "security_protocol": "SASL_SSL",
     "sasl_mechanism": "OAUTHBEARER",
@@ -186,59 +133,6 @@ def test_an_endpoint_on_the_loopback_needs_no_tls(monkeypatch: pytest.MonkeyPatc
     for key, value in (OAUTH | {"oauth_token_url": "http://127.0.0.1:8080/token"}).items():
         monkeypatch.setenv(f"PROTOLAKE_KAFKA__{key.upper()}", value)
     assert config.load().kafka.uses_oauth
-
-
-TOKENS = [
-    "[",
-    "]",
-    "{",
-    "}",
-    "=",
-    '"',
-    "'",
-    '"""',
-    "\n",
-    ".",
-    "#",
-    "\\u0000",
-    "\ud800",
-    "${HOME}",
-    "!!python",
-    "-1",
-    "1e999",
-]
-TOKENS += [
-    "nan",
-    "0x",
-    "true",
-    "[kafka]",
-    "[[kafka]]",
-    "topic",
-    "9" * 5_000,
-    "[" * 2_000,
-    "{a=" * 500,
-    "1979-05-27",
-    "\x7f",
-]
-
-
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 40), st.sampled_from(TOKENS)), min_size=1, max_size=4))
-@examples()
-def test_whatever_becomes_of_a_settings_file_it_loads_or_is_a_wrong_configuration(
-    tmp_path: Path, changes: list[tuple[int, int, str]]
-) -> None:
-    text = SHIPPED.read_text()
-    for at, length, token in changes:
-        at %= len(text)
-        text = text[:at] + token + text[at + length :]
-    path = tmp_path / "s.toml"
-    path.write_bytes(text.encode(errors="surrogatepass"))
-    said = ""
-    try:
-        config.load(path)
-    except ConfigurationError as error:
-        said = str(error)
-    assert re.match(r"$|[\w.\[\]-]+: |settings file ", said)
 
 
 def test_settings_that_kafkas_client_does_not_take_are_a_wrong_configuration() -> None:
@@ -387,85 +281,3 @@ def test_every_renamed_setting_has_a_name_today() -> None:
 def test_bronze_is_compressed_like_the_other_tables_unless_the_settings_say_otherwise() -> None:
     assert LakeSettings(compression="snappy").compression_of_bronze == "snappy"
     assert LakeSettings(compression="snappy", bronze_compression="zstd:-5").compression_of_bronze == "zstd:-5"
-
-
-RULE = """[expectations.positive_bet]
-check = "bet > 0"
-action = "drop"
-tables = ["rummy"]
-"""
-
-
-def test_rules_are_read_from_the_file_and_from_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "s.toml"
-    file.write_text(RULE)
-    monkeypatch.setenv("PROTOLAKE_EXPECTATIONS__POSITIVE_BET__ACTION", "warn")
-    monkeypatch.setenv("PROTOLAKE_EXPECTATIONS__KNOWN_GAME__CHECK", "game_name IS NOT NULL")
-    monkeypatch.setenv("PROTOLAKE_EXPECTATIONS__KNOWN_GAME__ACTION", "quarantine")
-    monkeypatch.setenv("PROTOLAKE_EXPECTATIONS__KNOWN_GAME__TABLES", '["poker", "rummy"]')
-    monkeypatch.setenv("PROTOLAKE_EXPECTATIONS", '{"win": {"check": "win >= 0", "action": "warn"}}')
-    assert config.load(file).expectations == {
-        "positive_bet": Expectation(check="bet > 0", action="warn", tables=("rummy",)),
-        "known_game": Expectation(check="game_name IS NOT NULL", action="quarantine", tables=("poker", "rummy")),
-        "win": Expectation(check="win >= 0", action="warn"),
-    }
-
-
-def test_the_example_of_a_rule_is_one(tmp_path: Path) -> None:
-    example = SHIPPED.read_text().split("# [expectations.")[1].split("\n\n")[0]
-    file = tmp_path / "s.toml"
-    file.write_text("[expectations." + example.replace("\n# ", "\n"))
-    assert list(config.load(file).expectations) == ["positive_bet"]
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (RULE.replace("check", "chek"), "expectations.positive_bet.chek: no such setting; did you mean expectations.p"),
-        (RULE.replace("drop", "delete"), "expectations.positive_bet.action: "),
-        (RULE.replace('action = "drop"\n', ""), "expectations.positive_bet.action: Field required"),
-        (RULE.replace("bet > 0", "bet > 0\\u0000"), "expectations.positive_bet.check: "),
-        (RULE.replace("positive_bet", "Bet"), "expectations: "),
-        (RULE.replace("positive_bet", "'bet > 0'"), "expectations: "),
-        (RULE.replace("positive_bet", "b" * 65), "expectations: "),
-        ("expectations = 3", "expectations: "),
-        ("[expectations]\ncheck = 'bet > 0'", "expectations.check: "),
-        (RULE.replace("expectations", "expectation"), "expectation: no such section in "),
-    ],
-)
-def test_a_wrong_rule_is_refused_by_its_key(tmp_path: Path, text: str, says: str) -> None:
-    file = tmp_path / "s.toml"
-    file.write_text(text)
-    with pytest.raises(ConfigurationError) as refused:
-        config.load(file)
-    assert says in str(refused.value)
-    assert str(refused.value).startswith("expectation")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "says"),
-    [
-        ("PROTOLAKE_EXPECTATIONS", "{", "PROTOLAKE_EXPECTATIONS must be JSON, such as "),
-        ("PROTOLAKE_EXPECTATIONS__BET", "bet > 0", "expectations.bet: Input should be a valid dictionary"),
-        ("PROTOLAKE_EXPECTATIONS__BET__TABLES", "rummy", "PROTOLAKE_EXPECTATIONS__BET__TABLES must be JSON, such as "),
-        ("PROTOLAKE_EXPECTATIONS__BET__CHEK", "bet > 0", "expectations.bet.che"),
-        ("PROTOLAKE_EXPECTATIONS_BET", "bet > 0", "PROTOLAKE_EXPECTATIONS_BET: no such setting"),
-        ("PROTOLAKE_EXPECTATION__BET__CHECK", "bet > 0", "PROTOLAKE_EXPECTATION__BET__CHECK: no such setting"),
-    ],
-)
-def test_a_wrong_variable_of_a_rule_is_named(name: str, value: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigurationError) as refused:
-        config.load()
-    assert says in str(refused.value)
-
-
-def test_a_table_has_at_most_as_many_rules_as_a_mask_has_bits() -> None:
-    rule = {"check": "bet > 0", "action": "warn"}
-    every = {f"r{i}": rule for i in range(61)}
-    own = {"x": {**rule, "tables": ["rummy"]}, "y": {**rule, "tables": ["poker"]}}
-    assert len(Settings(expectations={**every, **own}).expectations) == 63
-    with pytest.raises(ValueError, match="63 rules apply to the table rummy, and 62 may"):
-        Settings(expectations={**every, **own, "z": {**rule, "tables": ["rummy"]}})
-    with pytest.raises(ValueError, match="63 rules apply to each table"):
-        Settings(expectations={f"r{i}": rule for i in range(63)})

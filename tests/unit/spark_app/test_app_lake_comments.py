@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +14,12 @@ from google.protobuf import message_factory
 
 from spark_app.decode.reference import load_files
 from spark_app.driver import table_comments
-from spark_app.driver.decode_plan import make_plan
 from spark_app.driver.open_lake import OpenLake
 from spark_app.gold.definition import Definition
 from spark_app.gold.gold_tables import GoldTables
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.comments import Path as Columns
 from spark_app.schemas.descriptors import compile_schema
-from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import ROOT, Sources
 from tests.support.delta_log import read_rows, replay
 from tests.support.frames import batch_of, frame
@@ -286,17 +282,6 @@ def test_wrapped_events_have_the_comments_of_both_messages(tmp_path: Path) -> No
     assert found == "Who sent it."
 
 
-def test_a_crash_before_the_commit_loses_no_comment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = Commented(tmp_path)
-    lake.know(1, ONE, 1)
-    monkeypatch.setattr(lake.opened.units.committer, "apply", lambda manifest: None)
-    lake.send(1)
-    assert SILVER not in lake.lake.tables()
-    lake.reopen()
-    assert lake.opened.units.redone_units == 1
-    assert lake.comments() == of_one()
-
-
 def test_hostile_and_foreign_text_arrives_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = 'It\'s */ "quoted" \\n {x} 大小 🎲 𠀀 type":"timestamp_ntz" <b>'
     lake = Commented(tmp_path, lake={"checkpoint_every": 2})
@@ -313,56 +298,6 @@ def test_hostile_and_foreign_text_arrives_as_it_is(tmp_path: Path, capsys: pytes
     assert pl.read_delta(str(lake.lake.path(SILVER)))["x"].to_list().count(1) == 1
     said = capsys.readouterr()
     assert "quoted" not in said.out + said.err
-
-
-def test_neither_workers_nor_manifests_nor_files_know_comments(tmp_path: Path) -> None:
-    word = "unmistakable"
-    noted, plain = (Commented(tmp_path / name) for name in ("noted", "plain"))
-    for lake, strip in ((noted, False), (plain, True)):
-        lake.know(1, ONE.replace("A move", word).replace("The city", word), 1, strip)
-        lake.know(2, TYPES.replace("message Placed", "message Event").replace("Total", word), 2, strip)
-        lake.send(1)
-        lake.send(2, "Shipped", (1,))
-        lake.send(1)
-    assert word in str(noted.comments())
-    sent = []
-    for lake in (noted, plain):
-        opened = lake.opened
-        plan = make_plan(lake.lake.storage, "prefix", lake.settings, opened.schemas.ledger, opened.tables.routing())
-        sent.append(pickle.dumps((plan.routing, opened.schemas.ledger.catalog())))
-    assert word.encode() not in sent[0]
-    assert len(sent[0]) == len(sent[1])
-    for number in noted.opened.units.manifests.numbers():
-        assert word not in noted.opened.units.manifests.read(number).text
-    for file in noted.lake.path(SILVER).glob("*.parquet"):
-        assert word.encode() not in file.read_bytes()
-
-
-def test_a_ledger_of_an_earlier_release_opens_and_has_no_comments(tmp_path: Path) -> None:
-    lake = Commented(tmp_path)
-    lake.know(1, ONE, 1)
-    path = lake.lake.path(lake.lake.ledger)
-    entries = json.loads(path.read_text())
-    assert entries[0].pop("comments")
-    path.write_text(json.dumps(entries))
-    lake.reopen()
-    lake.send(1)
-    assert {path for path in lake.comments() if path} == set()
-    lake.know(3, THREE, 3)
-    lake.send(3)
-    assert lake.comments() == OF_THREE
-
-
-@pytest.mark.parametrize("damage", ["missing", "altered"])
-def test_without_the_file_of_its_comments_a_schema_has_none(tmp_path: Path, damage: str) -> None:
-    lake = Commented(tmp_path)
-    lake.know(1, ONE, 1)
-    [file] = lake.lake.path(lake.lake.schemas).glob("*.comments")
-    file.unlink() if damage == "missing" else file.write_text("{")
-    lake.reopen()
-    lake.send(1)
-    assert {path for path in lake.comments() if path} == set()
-    assert Ledger(lake.lake).catalog().decodable.keys() == {1}
 
 
 def test_a_table_has_not_more_text_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
