@@ -67,7 +67,7 @@ def ask(module: str, question: Mapping[str, Any], within_s: float) -> dict[str, 
 
 def reply(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Answer the question on standard input. This process can write no files from now on, and has 60 s of CPU and 1 GiB
-    of memory. If the machine or the container runs out of memory, it ends before others do."""
+    of memory, and loads no pandas. If the machine or the container runs out of memory, it ends before others do."""
     limits = {
         resource.RLIMIT_CPU: CPU_S,
         resource.RLIMIT_DATA: MEMORY,

@@ -58,7 +58,7 @@ def test_a_bump_a_stop_and_an_alert_are_seen(tmp_path: Path, opened: Callable[..
         row_of(tab, "timeline", "held").get_by_role("button", name="Details").click()
         expect(tab.get_by_text(f"where: {HOSTILE}")).to_be_visible()
         EventLog(lake).add(Event("stop", "The app stops just now"))
-        expect(row_of(tab, "timeline", "The app stops just now")).to_be_visible()
+        expect(row_of(tab, "timeline", "The app stops just now")).to_be_visible(timeout=10_000)
         pending = tab.get_by_test_id("pending")
         expect(pending).to_contain_text(HOSTILE)
         pending.get_by_role("button", name="Cancel").click()

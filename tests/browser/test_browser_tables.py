@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from spark_app.storage.lake import Lake
+from tests.support.browsers import PATIENCE_MS
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
 from tests.support.pages import page
@@ -116,7 +117,7 @@ def jobs_of(pid: int) -> int:
 
 
 def wait_for_jobs(pid: int, count: int) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE_MS / 1000
     while jobs_of(pid) != count:
         assert time.monotonic() < until, jobs_of(pid)
         time.sleep(0.2)

@@ -13,7 +13,8 @@ from tests.support.pages import Running
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 VIEWPORT = {"width": 1400, "height": 900}
-expect.set_options(timeout=60_000)  # a view may start a process of its own, and other tests run meanwhile
+PATIENCE_MS = 60_000  # a view may start a process of its own, and other tests run meanwhile
+expect.set_options(timeout=PATIENCE_MS)
 STATE = """() => {
   const text = document.querySelector('[data-testid="state"]').textContent;
   return text.includes("not heard from") && text;
@@ -59,7 +60,7 @@ def is_own(address: str, own: str) -> bool:
 
 def first_silence_s(tab: Page) -> float:
     """Waits until a view says that its app is silent. For how long the app is then, by the view's own words."""
-    text = tab.wait_for_function(STATE, timeout=60_000).json_value()
+    text = tab.wait_for_function(STATE, timeout=PATIENCE_MS).json_value()
     found = re.fullmatch(r"not heard from for (\d+\.\d) s", text)
     assert found, text
     return float(found[1])

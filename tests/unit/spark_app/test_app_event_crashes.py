@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,14 +16,24 @@ from tests.support.event_lakes import follow, lake_of
 from tests.unit.spark_app.test_app_event_log import said
 from tests.unit.spark_app.test_app_events import unit_numbers
 
+OPEN = """
+import sys
+from pathlib import Path
+from spark_app.storage import failpoints
+from tests.support.event_lakes import follow, lake_of, take
+lake = lake_of(Path(sys.argv[1]))
+failpoints.arm(sys.argv[1])
+"""
+
 
 def live(root: Path, program: str, point: str) -> list[list[str]]:
-    """The words that the program prints in a life that ends at the failpoint, in another one, and in a whole one."""
+    """The words that the program, for which the lake is open, prints in a life that ends at the failpoint, in another
+    one, and in a whole one."""
     printed = []
     for life, armed in enumerate(([point], [point], [])):
         root.joinpath("_protolake").mkdir(exist_ok=True)
         root.joinpath(failpoints.FILE).write_text(json.dumps(armed))
-        command = [sys.executable, "-c", program, str(root), str(life)]
+        command = [sys.executable, "-c", OPEN + program, str(root), str(life)]
         environment = os.environ | {failpoints.ALLOWED: "on"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == (-9 if armed else 0), done.stderr
@@ -30,13 +41,13 @@ def live(root: Path, program: str, point: str) -> list[list[str]]:
     return printed
 
 
+def points(*steps: str) -> list[Any]:
+    """Before and after a commit of events, and before each of the steps; after them in the nightly tests."""
+    after = [pytest.param(f"{step}.after", marks=pytest.mark.nightly) for step in steps]
+    return ["events.commit.before", "events.commit.after", *(f"{step}.before" for step in steps), *after]
+
+
 FOLLOWING = """
-import sys
-from pathlib import Path
-from spark_app.storage import failpoints
-from tests.support.event_lakes import follow, lake_of, take
-lake = lake_of(Path(sys.argv[1]))
-failpoints.arm(sys.argv[1])
 lake.ends = {0: 2 * lake.opened.units.manifests.last}
 events = follow(lake)
 take(lake, 2)
@@ -47,17 +58,7 @@ events.close()
 """
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "events.commit.before",
-        "events.commit.after",
-        "file.before",
-        pytest.param("file.after", marks=pytest.mark.nightly),
-        "synced.before",
-        pytest.param("synced.after", marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.parametrize("point", points("file", "synced"))
 def test_a_crash_neither_loses_nor_doubles_an_event(tmp_path: Path, point: str) -> None:
     live(tmp_path, FOLLOWING, point)
     lake = lake_of(tmp_path)
@@ -67,14 +68,8 @@ def test_a_crash_neither_loses_nor_doubles_an_event(tmp_path: Path, point: str) 
 
 
 TELLING = """
-import sys
-from pathlib import Path
 from spark_app.events.event_log import EventLog
 from spark_app.model.events import Event
-from spark_app.storage import failpoints
-from tests.support.event_lakes import follow, lake_of, take
-lake = lake_of(Path(sys.argv[1]))
-failpoints.arm(sys.argv[1])
 told = EventLog(lake.lake)
 events = follow(lake)
 for number in range(150):
@@ -88,17 +83,7 @@ events.close()
 """
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "events.commit.before",
-        "events.commit.after",
-        "spool.before",
-        pytest.param("spool.after", marks=pytest.mark.nightly),
-        "spool.forget.before",
-        pytest.param("spool.forget.after", marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.parametrize("point", points("spool", "spool.forget"))
 def test_a_crash_neither_loses_nor_doubles_what_was_told(tmp_path: Path, point: str) -> None:
     told: list[str] = []
     maybe = set()

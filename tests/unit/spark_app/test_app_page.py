@@ -66,8 +66,10 @@ def rss(pid: int) -> int:
 
 def test_a_stop_ends_the_page_at_once(lake: Lake) -> None:
     with page(lake) as running:
+        began = time.monotonic()
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(10) == 0
+        assert time.monotonic() - began < 5
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux names a thread for a signal")

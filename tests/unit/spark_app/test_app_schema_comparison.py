@@ -141,7 +141,7 @@ def test_a_registry_that_does_not_answer_holds_up_nothing(
     answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spark_app.driver.schema_comparison.RETRY_S", 0.0)
-    monkeypatch.setattr("spark_app.driver.schema_comparison.WAIT_S", 0.2)
+    monkeypatch.setattr("spark_app.driver.schema_comparison.WAIT_S", 1.0)
     Subject(answers, V1, V2)
     path, free = f"/subjects/{SUBJECT}/versions", threading.Event()
     list_of_versions = answers[path]
