@@ -21,7 +21,7 @@ from scripts.campaign.outcome import Outcome
 from scripts.campaign.planted import Expected, count_pauses, decided, differences, read_ledger
 from scripts.campaign.scenarios import Size
 from scripts.campaign.scenarios.failpoints import GAMES
-from scripts.campaign.scenarios.kills import AT_ONCE, UNITS_PER_LIFE, Lives, live
+from scripts.campaign.scenarios.kills import AT_ONCE, UNITS_PER_LIFE, Lives, count_exit, live
 from scripts.campaign.stage import Stage, kill
 from spark_app.model.errors import ExitCode
 
@@ -77,6 +77,10 @@ class Resumer:
             if self._command is not None:
                 kill(self._command)  # its request stays, and the app executes it
 
+    def has_seen_enough(self) -> bool:
+        """Whether one table was paused often enough."""
+        return max(map(len, self.seen.values()), default=0) >= FEWEST_PAUSES
+
     def _work(self) -> None:
         while not self._ended.wait(LOOKS_S):
             if self._command is None:
@@ -115,11 +119,11 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         while sum(lives.kills.values()) < size.times or not sending.done():
             live(stage, dice, lives)
         sending.result()
-        _live_calmly(stage, resumer)
+        _live_calmly(stage, resumer, lives)
     faults: dict[str, object] = lives.faults | resumer.faults | _change_rule(stage)
     pauses = count_pauses(stage.lake)
     if max(pauses.values(), default=0) < FEWEST_PAUSES:
-        faults["pauses"] = pauses
+        faults[f"no table was paused {FEWEST_PAUSES} times"] = pauses
     figures = {
         "records": len(read_ledger(stage.acks)),
         **{f"kills_of_{victim}": count for victim, count in lives.kills.items()},
@@ -136,16 +140,25 @@ def _produce(stage: Stage, records: int = LOT) -> None:
     stage.produce(records, poison="0.005", plant=PLANTED, **shape)
 
 
-def _live_calmly(stage: Stage, resumer: Resumer) -> None:
-    """Run until a table was paused and resumed several times: new records follow when all tables go on."""
-    app, began = stage.start(), time.monotonic()
-    try:
-        while max(map(len, resumer.seen.values()), default=0) < FEWEST_PAUSES and time.monotonic() - began < CALM_S:
-            if not stage.status()["paused"]:
-                _produce(stage)
-            time.sleep(LOOKS_S)
-    finally:
-        kill(app)
+def _live_calmly(stage: Stage, resumer: Resumer, lives: Lives) -> None:
+    """Run, without kills, until a table was paused and resumed several times."""
+    deadline = time.monotonic() + CALM_S
+    while not resumer.has_seen_enough() and time.monotonic() < deadline:
+        said, app = len(stage.lines()), stage.start()
+        try:
+            _produce_between_pauses(stage, app, resumer, deadline)
+            if app.poll() is not None:
+                count_exit(app, stage, said, lives)
+        finally:
+            kill(app)
+
+
+def _produce_between_pauses(stage: Stage, app: subprocess.Popen[bytes], resumer: Resumer, deadline: float) -> None:
+    """Send new records whenever all tables go on, while the app runs."""
+    while app.poll() is None and not resumer.has_seen_enough() and time.monotonic() < deadline:
+        if not stage.status()["paused"]:
+            _produce(stage)
+        time.sleep(LOOKS_S)
 
 
 def _change_rule(stage: Stage) -> dict[str, object]:

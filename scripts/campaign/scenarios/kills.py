@@ -31,7 +31,7 @@ UNITS_PER_LIFE = 12
 VICTIMS = ("app", "app", "app", "driver", "jvm")
 NOTICES_S = 60.0
 IN_USE = "is in use by"
-MOST_REFUSED = 10  # starts in a row that meet the JVM of a killed driver, which ends within seconds
+MOST_REFUSED = 10  # starts in a row that meet the JVM of a killed driver or a command, which end within seconds
 
 
 @dataclass
@@ -134,12 +134,7 @@ def live(stage: Stage, dice: Random, lives: Lives) -> None:
                 lives.faults["resume"] = f"no unit within {RESUMES_S:.0f} s of a start"
             wait_for(app, RUN_S * moment)
         if app.poll() is not None:
-            lives.bumps += app.returncode == ExitCode.BUMP
-            refused = _is_refused(app, stage, said)
-            lives.count_start(refused)
-            if not refused and app.returncode != ExitCode.BUMP:
-                lives.faults.setdefault("exit", []).append(app.returncode)  # type: ignore[attr-defined]
-            return
+            return count_exit(app, stage, said, lives)
         lives.count_start(refused=False)
         lives.kills[victim] = lives.kills.get(victim, 0) + 1
         _kill(victim, app, stage, lives)
@@ -148,8 +143,22 @@ def live(stage: Stage, dice: Random, lives: Lives) -> None:
             kill(app)
 
 
+def count_exit(app: subprocess.Popen[bytes], stage: Stage, said: int, lives: Lives) -> None:
+    """Count the end of an app that nobody killed. After a bump and after a start that met the lake in use, the restart
+    policy starts the next one; all other ends are faults.
+
+    Args:
+        said: lines of the log before its start.
+    """
+    lives.bumps += app.returncode == ExitCode.BUMP
+    refused = _is_refused(app, stage, said)
+    lives.count_start(refused)
+    if not refused and app.returncode != ExitCode.BUMP:
+        lives.faults.setdefault("exit", []).append(app.returncode)  # type: ignore[attr-defined]
+
+
 def _is_refused(app: subprocess.Popen[bytes], stage: Stage, said: int) -> bool:
-    """Whether a start met the JVM of a killed driver, which takes seconds to end."""
+    """Whether a start met the lake in use, by a command or the JVM of a killed driver, which takes seconds to end."""
     return app.poll() == ExitCode.UNREACHABLE and IN_USE in "".join(stage.lines()[said:])
 
 
