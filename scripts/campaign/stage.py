@@ -26,6 +26,8 @@ from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_json
 
+IN_USE = "is in use by"
+MOST_RUNS = 8  # of a drain
 HANGS_S = 600.0  # a limit, so that every wait ends; promised times are measured
 QUICK = "-XX:TieredStopAtLevel=1"  # in an app that runs for seconds the second compiler does not pay off
 
@@ -139,11 +141,24 @@ class Stage:
         )
 
     def drain(self, timeout: float = HANGS_S, **settings: str) -> list[int]:
-        """Ingest everything, restarted after each bump as the restart policy would; returns the exit codes."""
-        codes = [self.run("--available-now", timeout=timeout, **settings)]
-        while codes[-1] == ExitCode.BUMP and len(codes) < 8:
+        """Ingest everything, restarted after each bump and each refused start as the restart policy would; returns the
+        exit codes."""
+        codes: list[int] = []
+        while len(codes) < MOST_RUNS:
+            said = len(self.lines())
             codes.append(self.run("--available-now", timeout=timeout, **settings))
+            if codes[-1] != ExitCode.BUMP and not self.was_refused(codes[-1], said):
+                break
         return codes
+
+    def was_refused(self, code: int | None, said: int) -> bool:
+        """Whether a start met the lake in use, by a command or the JVM of a killed driver, which takes seconds to end.
+
+        Args:
+            code: of its exit.
+            said: lines of the log before it.
+        """
+        return code == ExitCode.UNREACHABLE and IN_USE in "".join(self.lines()[said:])
 
     def verify(self, timeout: float = 3600, **settings: str) -> dict[str, object]:
         """The differences that the audit finds, record by record, also against the records that Kafka acknowledged

@@ -30,7 +30,6 @@ RESUMES_S = 120.0
 UNITS_PER_LIFE = 12
 VICTIMS = ("app", "app", "app", "driver", "jvm")
 NOTICES_S = 60.0
-IN_USE = "is in use by"
 MOST_REFUSED = 10  # starts in a row that meet the JVM of a killed driver or a command, which end within seconds
 
 
@@ -105,7 +104,7 @@ def _bump(stage: Stage, version: int, first: int, taken: int, lives: Lives) -> N
     try:
         due = {"pid": app.pid, "state": "running", "bronze": taken}
         if not wait_for(app, RESUMES_S + taken / 1000, lambda: due.items() <= stage.status().items()):
-            refused = _is_refused(app, stage, said)
+            refused = stage.was_refused(app.poll(), said)
             lives.count_start(refused)
             if refused:
                 return _bump(stage, version, first, taken, lives)
@@ -151,15 +150,10 @@ def count_exit(app: subprocess.Popen[bytes], stage: Stage, said: int, lives: Liv
         said: lines of the log before its start.
     """
     lives.bumps += app.returncode == ExitCode.BUMP
-    refused = _is_refused(app, stage, said)
+    refused = stage.was_refused(app.poll(), said)
     lives.count_start(refused)
     if not refused and app.returncode != ExitCode.BUMP:
         lives.faults.setdefault("exit", []).append(app.returncode)  # type: ignore[attr-defined]
-
-
-def _is_refused(app: subprocess.Popen[bytes], stage: Stage, said: int) -> bool:
-    """Whether a start met the lake in use, by a command or the JVM of a killed driver, which takes seconds to end."""
-    return app.poll() == ExitCode.UNREACHABLE and IN_USE in "".join(stage.lines()[said:])
 
 
 def _kill(victim: str, app: subprocess.Popen[bytes], stage: Stage, lives: Lives) -> None:
