@@ -55,7 +55,8 @@ def audit(
 
     Raises:
         ConfigurationError: there is no lake, the acks are invalid, or the brokers deny access.
-        UnreachableError: no consistent snapshot within the timeout, or a broker did not answer.
+        UnreachableError: no consistent snapshot within the timeout, a broker did not answer, or a taken file is there
+            and cannot be read.
         ContractError: a table or state file of the lake is damaged.
     """
     began = time.monotonic()

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from spark_app.audit.frames import Header
 from spark_app.audit.source_records import NO_TYPE, Records
-from spark_app.model.errors import ContractError
+from spark_app.model.errors import ContractError, UnreachableError, first_message_line
 from spark_app.model.offsets import Span
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
@@ -34,7 +34,7 @@ LATEST_MS = 2**63 // 1000 - 1
 CHUNK = 1 << 20
 MOST_LOOKS = 3
 RESTORE = "restore it from a backup"
-
+READABLE = "the audit compares the records of taken files with the tables; make the file readable"
 GONE = "files were taken and are gone or replaced since: their records were compared with bronze instead"
 
 
@@ -122,10 +122,13 @@ class Files:
                     while chunk := opened.read(CHUNK):
                         digest.update(chunk)
                 file.intact = digest.hexdigest() == file.digest
-            except (OSError, ValueError) as error:
-                if is_store_error(error):  # nobody knows what became of the file
-                    raise
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
                 file.intact = False
+            except OSError as error:  # nobody knows what became of the file
+                if is_store_error(error):
+                    raise
+                where, why = self._folder.uri(file.key), first_message_line(error)
+                raise UnreachableError(f"{where} cannot be read ({why}): {READABLE}") from error
         return file.intact
 
     def _add(self, records: Records, file: _File, numbers: tuple[int, int], most_bytes: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from spark_app.audit.source_files import Files
 from spark_app.audit.source_records import Records
 from spark_app.intake.columns_of_source import SourceColumns
 from spark_app.intake.taken_files import TakenFile, TakenFiles
-from spark_app.model.errors import ContractError
+from spark_app.model.errors import ContractError, UnreachableError
 from spark_app.model.offsets import Span
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
@@ -126,6 +126,15 @@ def test_a_ledger_with_a_missing_segment_is_refused(tmp_path: Path) -> None:
     sorted(lake.path(lake.taken).glob("*.parquet"))[1].unlink()
     with pytest.raises(ContractError, match="lacks the rows 2 to 3: restore it from a backup"):
         Files(settings_of(tmp_path))
+
+
+def test_a_file_that_cannot_be_read_now_is_not_taken_for_one_that_is_gone(tmp_path: Path) -> None:
+    ledger_of(tmp_path, 2)
+    assert list(Files(settings_of(tmp_path)).unproven().values()) == [2]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").symlink_to("1.json")  # refused to root, too
+    with pytest.raises(UnreachableError, match=r"in/1\.json cannot be read \(.*\): .*; make the file readable"):
+        Files(settings_of(tmp_path)).unproven()
 
 
 def test_segments_may_be_merged_while_the_audit_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
