@@ -22,8 +22,8 @@ from tests.spark.parts import Parts, events
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 NewParts = Callable[..., Parts]
 ROOT = Path(__file__).parents[2]
-RECORDS = 2_000  # eight steps
 KILLS = int(os.environ.get("PROTOLAKE_TEST_KILLS", "10"))  # of each kind of request
+RECORDS = max(2_000, 1_000 * KILLS)  # in steps of 250: between two kills a few are done, and at the last some are left
 
 
 def execute(parts: Parts, request: Request, what: str = "0", delay: float = 0.0) -> tuple[int, str, str]:
