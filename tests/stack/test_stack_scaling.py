@@ -16,6 +16,7 @@ from spark_app.model.errors import ExitCode
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 WORKERS = 4
+STARTS_S = 120  # a start of an executor on a busy machine
 # A check that takes a core for about 0.2 ms per record, so that few records are a backlog.
 DEAR = {"dear": {"check": "md5(repeat(gamer_id, 2000)) <> ''", "action": "warn"}}
 
@@ -45,7 +46,8 @@ def test_executors_follow_the_load(new_stage: Callable[..., Stage], tmp_path: Pa
             producing.start()
             wait_until(lambda: (stage.status()["lag"] or 0) > 20_000, "a backlog", 60)
             backlog = time.monotonic()
-            wait_until(lambda: stage.status()["executors"]["now"] > 1, "another executor", 30)
+            wait_until(lambda: stage.status()["executors"]["wanted"] > 1, "a request for another executor", 30)
+            wait_until(lambda: stage.status()["executors"]["now"] > 1, "another executor", STARTS_S)
             print(f"another executor came {time.monotonic() - backlog:.1f} s after a backlog")
             producing.join()
             wait_until(lambda: stage.status()["lag"] == 0, "the end of the backlog", 300)
