@@ -62,6 +62,23 @@ def table(
     return found
 
 
+def cells(listed: ui.table, column: str) -> ui.element:
+    """The cells of a column, as the place of elements that the keyboard reaches: what a template draws is made anew with
+    each update of the page, and loses the focus. Their `props` are those of Quasar's slot `body-cell`."""
+    with listed.add_slot(f"body-cell-{column}"):
+        return ui.element("q-td").props(':props="props"')
+
+
+def link_cells(listed: ui.table, column: str, path: str) -> None:
+    """Show the values of a column as links.
+
+    Args:
+        path: JavaScript that gives the address; it may use `props`.
+    """
+    with cells(listed, column):
+        ui.element("a").props(f':textContent="props.value" :href="{path}"')
+
+
 def status(text: str = "") -> ui.label:
     """A line that says what is waited for, or what was found."""
     return ui.label(text).classes("faint").props("role=status")

@@ -14,7 +14,7 @@ from spark_app.page.frame import live
 from spark_app.page.layers import pause_text, troubled_tables
 from spark_app.page.observations import NO_APP
 from spark_app.page.said import ago, amount, per_second, seconds
-from spark_app.page.widgets import NUMBER, draw, figure, heading, table
+from spark_app.page.widgets import NUMBER, draw, figure, heading, link_cells, table
 
 ROWS_PER_PAGE = 25
 SLOW_S = 5.0  # between two refreshes of the charts and of the list, which may have a thousand rows
@@ -98,7 +98,7 @@ def _tables() -> ui.table:
         order = {"rowsPerPage": ROWS_PER_PAGE, "sortBy": "silver", "descending": True}
         found = table("Silver tables", COLUMNS, "name", pagination=order)
         found.bind_filter_from(search, "value")
-        found.add_slot("body-cell-name", '<q-td :props="props"><a :href="props.row.path">{{ props.value }}</a></q-td>')
+        link_cells(found, "name", "props.row.path")
     return found
 
 

@@ -16,7 +16,7 @@ from spark_app.page.reasons import reason
 from spark_app.page.said import amount
 from spark_app.page.views.quarantined_record import RecordDialog
 from spark_app.page.views.replay_dialog import ReplayDialog
-from spark_app.page.widgets import draw, failure, figure, heading, say, status, table
+from spark_app.page.widgets import cells, draw, failure, figure, heading, say, status, table
 
 ROWS_PER_PAGE = 25
 BY_RULES = ("", Cause.EXPECT_FAILED.value)  # the causes of records that fail a rule
@@ -37,10 +37,8 @@ COLUMNS: list[dict[str, Any]] = [
     )
 ]
 # Reached by the keyboard, too; the name of the record is a property, and never part of the template.
-OFFSET = """
-<q-td :props="props"><q-btn flat dense no-caps color="primary" :label="String(props.value)"
+OFFSET = """flat dense no-caps color=primary :label="String(props.value)"
   :aria-label="'Show the record ' + props.row.name"
-  @click.stop="() => $parent.$emit('show', props.row.id)" /></q-td>
 """
 
 
@@ -147,8 +145,9 @@ class _Records:
 
     def _make_table(self) -> ui.table:
         found = table("Open records", COLUMNS, "id", pagination=ROWS_PER_PAGE).props("wrap-cells")
-        found.add_slot("body-cell-offset", OFFSET)
-        found.on("show", lambda event: self._show(event.args))
+        with cells(found, "offset"):
+            button = ui.element("q-btn").props(OFFSET)
+            button.on("click.stop", lambda event: self._show(event.args), js_handler="() => emit(props.row.id)")
         found.on("row-click", lambda event: self._show(event.args), js_handler="(_, row) => emit(row.id)")
         return found
 

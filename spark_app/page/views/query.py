@@ -15,13 +15,16 @@ from spark_app.page.context import PageContext
 from spark_app.page.grid import grid
 from spark_app.page.result_chart import chart_of, form_of
 from spark_app.page.said import amount
-from spark_app.page.widgets import draw, failure, heading, status, table
+from spark_app.page.widgets import cells, draw, failure, heading, status, table
 from spark_app.queries.asking import Child
 from spark_app.queries.quoting import quoted
 
 AT_ONCE = 2  # queries of all tabs; each may take 1 GiB, of which DuckDB may use 512 MB, and a core
 TURNS = asyncio.Semaphore(AT_ONCE)
 PER_PAGE = 14  # tables
+BUTTON = """flat dense no-caps align=left :label="props.value" :disable="props.row.hidden"
+  :title="props.row.hidden ? 'its rows are not shown on this page' : ''"
+"""
 PATIENCE_S = 20.0  # for a browser that is busy
 PLAIN = re.compile("[a-z_][a-z0-9_]*")
 # The light editor in dark colours.
@@ -177,13 +180,9 @@ def _tables(tables: Sequence[str], hidden: frozenset[str], view: _Query) -> None
     rows = [{"name": name, "hidden": name in hidden} for name in tables]
     listed = table("Tables", columns, "name", rows, PER_PAGE).props(f':rows-per-page-options="[{PER_PAGE}]"')
     listed.bind_filter_from(search, "value")
-    listed.add_slot(
-        "body-cell-name",
-        """<q-td :props="props"><q-btn flat dense no-caps align="left" class="full-width" :label="props.value"
-        :disable="props.row.hidden" :title="props.row.hidden ? 'its rows are not shown on this page' : ''"
-        @click="$parent.$emit('pick', props.value)" /></q-td>""",
-    )
-    listed.on("pick", lambda event: view.add(str(event.args)))
+    with cells(listed, "name"):
+        button = ui.element("q-btn").props(BUTTON).classes("full-width")
+        button.on("click", lambda event: view.add(str(event.args)), js_handler="() => emit(props.value)")
 
 
 def examples(tables: Sequence[str], layout: TableNames) -> dict[str, str]:

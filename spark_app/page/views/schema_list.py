@@ -14,7 +14,7 @@ from spark_app.page.rereading import Rereading
 from spark_app.page.said import amount
 from spark_app.page.schema_facts import STATES, UNDECIDED, held_text, list_row, rows_by_schema, subjects_text
 from spark_app.page.views.schema_decision import decide
-from spark_app.page.widgets import NUMBER, failure, heading, say, status, table
+from spark_app.page.widgets import NUMBER, failure, heading, link_cells, say, status, table
 
 ROWS_PER_PAGE = 25
 EVERY_S = 2.0
@@ -86,11 +86,7 @@ def _table() -> ui.table:
         order = {"rowsPerPage": ROWS_PER_PAGE, "sortBy": "met", "descending": True}
         found = table("Schemas", COLUMNS, "schema", pagination=order).props('data-testid="schemas"')
         found.bind_filter_from(search, "value")
-        found.add_slot(
-            "body-cell-schema",
-            """<q-td :props="props"><a :href="'/schemas/' + encodeURIComponent(props.value)">{{ props.value }}</a>
-            </q-td>""",
-        )
+        link_cells(found, "schema", "'/schemas/' + encodeURIComponent(props.value)")
         found.add_slot(
             "body-cell-state",
             """<q-td :props="props"><span :class="props.row.colour" :title="props.row.does">
