@@ -63,8 +63,8 @@ def table(
 
 
 def cells(listed: ui.table, column: str) -> ui.element:
-    """The cells of a column, as the place of elements that the keyboard reaches: what a template draws is made anew with
-    each update of the page, and loses the focus. Their `props` are those of Quasar's slot `body-cell`."""
+    """The cells of a column, as the place of elements that keep the keyboard's focus: what a template draws is made
+    anew with each update of the page. Their `props` are those of Quasar's slot `body-cell`."""
     with listed.add_slot(f"body-cell-{column}"):
         return ui.element("q-td").props(':props="props"')
 
