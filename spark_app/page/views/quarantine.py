@@ -36,7 +36,7 @@ COLUMNS: list[dict[str, Any]] = [
         {"name": "schema", "align": "left"},
     )
 ]
-# Reached by the keyboard, too; the name of the record is a property, and never part of the template.
+# Reached by the keyboard, too; the name of the record is a value, and never part of an expression.
 OFFSET = """flat dense no-caps color=primary :label="String(props.value)"
   :aria-label="'Show the record ' + props.row.name"
 """
