@@ -58,7 +58,8 @@ def test_the_flow_shows_counts_and_follows_the_app(lake: Lake, opened: Callable[
         app.values["bronze"] = 3456
         expect(tab.get_by_test_id("rows in bronze")).to_have_text("3,456", timeout=10_000)
         expect(link).to_be_focused()
-        link.click()
+        expect(link).to_have_attribute("href", "/tables/silver_t6_events")
+        tab.get_by_text("silver_t6_events").click()
         tab.wait_for_url(f"{running.url}/tables/silver_t6_events")
 
 
