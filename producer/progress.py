@@ -10,7 +10,7 @@ _INTERVAL_S = 10.0
 
 def tell(line: str) -> None:
     """Print one line for the user."""
-    print(f"producer: {line}", file=sys.stderr, flush=True)
+    print(f"producer: {line}\n", end="", file=sys.stderr, flush=True)
 
 
 class Progress:

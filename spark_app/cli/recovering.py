@@ -170,7 +170,7 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
         raise typer.Exit(INTERRUPTED) from None
     except Exception:
         if lake.storage.exists(requests.key_of(request)):
-            print(f"protolake: {_stays(lake, request)}", file=sys.stderr, flush=True)
+            print(f"protolake: {_stays(lake, request)}\n", end="", file=sys.stderr, flush=True)
         raise
     if "error" in result:
         say(UsageError(result["error"]))

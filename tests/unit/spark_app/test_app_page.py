@@ -64,6 +64,29 @@ def rss(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
+def test_the_line_with_the_token_is_whole_while_others_log() -> None:
+    code = """
+import threading
+from spark_app.ops.log import log
+from spark_app.page.server import _announce
+def say():
+    for _ in range(300):
+        log.warning("an alert fires")
+other = threading.Thread(target=say)
+other.start()
+for _ in range(300):
+    _announce("http://127.0.0.1:1", "secret", "token")
+other.join()
+"""
+    unbuffered = os.environ | {"PYTHONUNBUFFERED": "1"}
+    printed = subprocess.check_output(
+        [sys.executable, "-c", code], env=unbuffered, cwd=ROOT, stderr=subprocess.STDOUT, text=True
+    )
+    lines = printed.splitlines()
+    assert lines.count("http://127.0.0.1:1/?token=secret") == 300
+    assert sum(line.startswith("time=") for line in lines) == len(lines) - 300 == 600
+
+
 def test_a_stop_ends_the_page_at_once(lake: Lake) -> None:
     with page(lake) as running:
         began = time.monotonic()
