@@ -60,7 +60,7 @@ class Parts:
 
     def __init__(self, spark: SparkSession, root: Path, url: str, sections: dict[str, dict[str, Any]]):
         self.spark = spark
-        own = {"lake": {"path": str(root)}, "registry": {"url": url}}
+        own = {"lake": {"path": str(root)}, "registry": {"url": url}, "schemas": {"resolve_timeout_s": 60.0}}
         self.settings = Settings(**{name: own.get(name, {}) | sections.get(name, {}) for name in {*own, *sections}})
         self.lake = Lake(root)
         self.lake.prepare()

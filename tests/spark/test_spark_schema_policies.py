@@ -14,6 +14,7 @@ from tests.spark.parts import Parts
 from tests.spark.test_spark_rebuild import answer, ask, counts
 from tests.spark.test_spark_replay import placed, replay
 from tests.support.answers import Answers
+from tests.support.decisions import patience
 from tests.support.frames import frame
 from tests.support.protos import compile_text, message_class
 from tests.support.subjects import Subject
@@ -57,7 +58,8 @@ class Game:
         """As the command asks for it."""
         request = Request("accept", {"schema": "12", "policy": policy})
         requests.submit(self.parts.lake, request)
-        return answer(self.parts, request)
+        with patience():
+            return answer(self.parts, request)
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
         return self.parts.read(SILVER).sort("_offset").select(columns).rows()
@@ -105,7 +107,7 @@ def test_rows_that_a_decision_let_in_are_rebuilt(new_parts: NewParts, answers: A
     assert game.rows("score") == [(5,)]
     assert counts(ask(game.parts))[SILVER] == {"expected": 1, "present": 1}
     assert game.accept("alias")["state"] == "decodable"
-    while game.parts.deferred.step() is not None:
+    while game.parts.deferred.step(None) is not None:
         pass
     assert game.rows("score") == [(5,), (7,)]
     assert counts(ask(game.parts))[SILVER] == {"expected": 2, "present": 2}

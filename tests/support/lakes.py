@@ -104,7 +104,8 @@ class SmallLake:
         self.topic = topic
         lake = {"path": str(root)} | sections.pop("lake", {})
         registry = {"url": "http://127.0.0.1:1"} | sections.pop("registry", {})
-        self.settings = Settings(lake=lake, registry=registry, **sections)  # type: ignore[arg-type]
+        schemas = {"resolve_timeout_s": 60.0} | sections.pop("schemas", {})  # protoc may take long beside other tests
+        self.settings = Settings(lake=lake, registry=registry, schemas=schemas, **sections)  # type: ignore[arg-type]
         self.lake = Lake(replace(self.settings.place, root=str(root)))
         self.lake.prepare()
         if not self.lake.storage.is_local:

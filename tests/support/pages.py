@@ -35,7 +35,7 @@ class Running:
 
     def get(self, path: str, token: str | None = None, **more: Any) -> httpx2.Response:
         bearer = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx2.get(f"{self.url}{path}", headers=bearer | more.pop("headers", {}), **more)
+        return httpx2.get(f"{self.url}{path}", headers=bearer | more.pop("headers", {}), timeout=30, **more)
 
 
 @contextlib.contextmanager

@@ -15,8 +15,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-ENDLESS = 1 << 20  # chunks
-
 
 class Receiver:
     """
@@ -103,7 +101,7 @@ class Receiver:
                 if way != "endless":
                     self.send_header("Content-Length", "0")
                 self.end_headers()
-                for _ in range(ENDLESS if way == "endless" else 0):
+                while way == "endless":
                     self.wfile.write(b"x" * 4096)
 
             def log_message(self, *_: Any) -> None:

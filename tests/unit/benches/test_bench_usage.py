@@ -22,7 +22,7 @@ def burn(seconds):
 WAITED = BURN + "burn(0.2)\nif os.fork() == 0:\n    burn(0.4)\n    os._exit(0)\nos.wait()"
 ORPHAN = BURN + "if os.fork() == 0:\n    time.sleep(0.2)\n    burn(0.6)\n    os._exit(0)"
 IGNORED = BURN + (
-    "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nif os.fork() == 0:\n    burn(0.6)\n    time.sleep(0.3)\n"
+    "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nif os.fork() == 0:\n    burn(0.6)\n    time.sleep(1)\n"
     "    os._exit(0)\ntry:\n    os.wait()\nexcept ChildProcessError:\n    pass"
 )
 

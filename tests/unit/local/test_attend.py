@@ -117,7 +117,7 @@ def test_it_is_started_anew_by_its_file_as_it_is_then(tmp_path: Path) -> None:
         replace(new, command=["/bin/sh", "-c", "echo third > last; exec sleep 1000"]).write(path.parent)
         process.send_signal(signal.SIGUSR1)
         wait_for(tmp_path / "last")
-        assert Process.read(path.parent, "it").state == "running"
+        wait_until(lambda: Process.read(path.parent, "it").state == "running")
         process.terminate()
     assert [(one.code, one.asked) for one in read_exits(path)] == [(-15, True), (78, False), (-15, True)]
 

@@ -77,8 +77,8 @@ def test_the_page_is_there_without_the_app_and_ends_with_the_stack(start: Callab
     assert [line for line in stack.look().troubles if line.startswith("page")] == []
     url, _, token = address.partition("/?token=")
     assert url.startswith(f"http://{HOST}:")
-    assert httpx2.get(f"{url}/health").status_code == 401
-    said = httpx2.get(f"{url}/health?token={token}")
+    assert httpx2.get(f"{url}/health", timeout=30).status_code == 401
+    said = httpx2.get(f"{url}/health?token={token}", timeout=30)
     assert (said.status_code, said.json()["problem"]) == (503, "no status yet")
     logs = "".join(log.read_text() for log in (stack.options.state / "logs").glob("*.log"))
     assert "the page listens" in logs

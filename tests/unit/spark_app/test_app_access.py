@@ -32,7 +32,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def ask(url: str, **settings: Any) -> None:
-    Registry(RegistrySettings(url=url, timeout_s=2, **settings), CAPS).fetch(1)
+    Registry(RegistrySettings(url=url, timeout_s=30, **settings), CAPS).fetch(1)
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -296,5 +296,5 @@ def open_registry(
     """A client whose secret lies in the folder."""
     (folder / "secret").write_text(f"{secret}\n")
     paths = {key: str(folder / name) if key.endswith("_file") else name for key, name in keys.items()}
-    settings = RegistrySettings(url=answers.url, timeout_s=2, **paths)  # type: ignore[arg-type]
+    settings = RegistrySettings(url=answers.url, timeout_s=30, **paths)  # type: ignore[arg-type]
     return settings, Registry(settings, CAPS)

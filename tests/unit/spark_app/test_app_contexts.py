@@ -15,7 +15,7 @@ OF_DEFAULT, OF_SALES = PROTO3 + "message OfDefault {}", PROTO3 + "message OfSale
 
 
 def registry(answers: Answers, subject: str) -> Registry:
-    return Registry(RegistrySettings(url=answers.url, timeout_s=2, subject=subject), CAPS)
+    return Registry(RegistrySettings(url=answers.url, timeout_s=60, subject=subject), CAPS)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from tests.support.secure import Authority
 
 GOOD = {"schemaType": "PROTOBUF", "schema": PROTO3 + "message M { int32 x = 1; }"}
 SECRET = "ca$nary-password"
+IN_TIME_S = 10  # the limit is 1 s, and what is waited for takes 27 s and more
 ENCODED = "c29tZWJvZHk6Y2EkbmFyeS1wYXNzd29yZA=="  # base64 of somebody:<SECRET>
 
 
@@ -32,7 +33,7 @@ def login(tmp_path: Path) -> dict[str, Any]:
 
 
 def registry(answers: Answers, caps: SchemaLimits = CAPS, **settings: Any) -> Registry:
-    return Registry(RegistrySettings(url=answers.url, **{"timeout_s": 2} | settings), caps)
+    return Registry(RegistrySettings(url=answers.url, **{"timeout_s": 30} | settings), caps)
 
 
 def stream(status: int, *headers: tuple[str, str], chunk: bytes, times: int, pause: float = 0) -> Any:
@@ -140,21 +141,21 @@ def test_slow_answer_ends_in_time(answers: Answers, where: str) -> None:
             time.sleep(0.05)
 
     body = stream(200, ("Content-Length", "100000"), chunk=b" ", times=100_000, pause=0.05)
-    silence = stream(200, ("Content-Length", "100000"), chunk=b"", times=50, pause=0.05)
+    silence = stream(200, ("Content-Length", "100000"), chunk=b"", times=600, pause=0.05)
     answers["/schemas/ids/1"] = {"body": body, "headers": drip_headers, "silence": silence}[where]
-    assert timed(lambda: registry(answers, timeout_s=0.5).fetch(1)) < 2.5  # the limit is 1 s
+    assert timed(lambda: registry(answers, timeout_s=0.5).fetch(1)) < IN_TIME_S
 
 
 def test_many_slow_references_end_in_time(answers: Answers) -> None:
     def slow(handler: BaseHTTPRequestHandler) -> None:
-        time.sleep(0.1)
+        time.sleep(0.3)
         stream(200, ("Content-Length", str(len(json.dumps(GOOD)))), chunk=json.dumps(GOOD).encode(), times=1)(handler)
 
     references = [{"name": f"{i}.proto", "subject": f"s{i}", "version": 1} for i in range(90)]
     answers["/schemas/ids/1"] = (200, GOOD | {"references": references})
     for i in range(90):
         answers[f"/subjects/s{i}/versions/1"] = slow
-    assert timed(lambda: registry(answers, timeout_s=0.5).fetch(1)) < 2.5
+    assert timed(lambda: registry(answers, timeout_s=0.5).fetch(1)) < IN_TIME_S
 
 
 @pytest.mark.parametrize("what", ["too large", "compressed", "late"])
@@ -181,13 +182,14 @@ def test_tls_keeps_the_same_bounds(authority: Authority, login: dict[str, Any]) 
     with serve(authority.server_file) as answers:
         answers["/schemas/ids/1"] = (200, GOOD)
         answers["/schemas/ids/2"] = stream(200, chunk=b" " * (1 << 20), times=100)
-        answers["/schemas/ids/3"] = stream(200, ("Content-Length", "9"), chunk=b" ", times=9, pause=0.3)
-        client = registry(answers, ca_file=str(authority.ca_file), timeout_s=0.5, **login)
+        answers["/schemas/ids/3"] = stream(200, ("Content-Length", "100"), chunk=b" ", times=100, pause=0.3)
+        client = registry(answers, ca_file=str(authority.ca_file), **login)
         assert client.fetch(1).size
         assert answers.logins == [f"Basic {ENCODED}"]
         with pytest.raises(SchemaInvalid):
             client.fetch(2)
-        assert timed(lambda: client.fetch(3)) < 2.5
+        hasty = registry(answers, ca_file=str(authority.ca_file), timeout_s=0.5, **login)
+        assert timed(lambda: hasty.fetch(3)) < IN_TIME_S
 
 
 def test_password_waits_for_the_right_certificate(authority: Authority, login: dict[str, Any]) -> None:
@@ -200,10 +202,11 @@ def test_password_waits_for_the_right_certificate(authority: Authority, login: d
 def test_proxy_keeps_the_same_bounds(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", answers.url)
     answers["http://registry.invalid/schemas/ids/1"] = (200, GOOD)
-    answers["http://registry.invalid/schemas/ids/2"] = stream(200, chunk=b" ", times=100, pause=0.05)
-    client = Registry(RegistrySettings(url="http://registry.invalid", timeout_s=0.5), CAPS)
-    assert client.fetch(1).size
-    assert timed(lambda: client.fetch(2)) < 2.5
+    answers["http://registry.invalid/schemas/ids/2"] = stream(200, chunk=b" ", times=600, pause=0.05)
+    address = "http://registry.invalid"
+    assert Registry(RegistrySettings(url=address), CAPS).fetch(1).size
+    hasty = Registry(RegistrySettings(url=address, timeout_s=0.5), CAPS)
+    assert timed(lambda: hasty.fetch(2)) < IN_TIME_S
 
 
 @pytest.mark.parametrize(

@@ -29,13 +29,17 @@ class Processes:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.most = self.now = self.begun = 0
+        self.hold: threading.Event | None = None
 
     def ask(self, *_: Any) -> dict[str, Any]:
         with self._lock:
             self.begun += 1
             self.now += 1
             self.most = max(self.most, self.now)
-        time.sleep(0.05)
+        if self.hold:
+            self.hold.wait(30)
+        else:
+            time.sleep(0.05)
         with self._lock:
             self.now -= 1
         return {"begun": True}
@@ -83,10 +87,14 @@ def test_at_most_four_jobs_run_besides_those_that_have_their_turn(
 def test_whoever_waits_for_a_tab_that_was_closed_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes
 ) -> None:
+    processes.hold = threading.Event()
+
     async def ask(context: PageContext, client: Client) -> Any:
         waiting = [asyncio.create_task(context.ask("runs")) for _ in range(9)]
-        await asyncio.sleep(0.01)
+        while processes.begun < 4:
+            await asyncio.sleep(0.01)
         client.delete()
+        processes.hold.set()
         return await asyncio.gather(*waiting, return_exceptions=True)
 
     found = in_view(tmp_path, monkeypatch, ask)

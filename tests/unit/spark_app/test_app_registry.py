@@ -23,7 +23,7 @@ def answers() -> Iterator[Answers]:
 
 
 def registry(answers: Answers, caps: SchemaLimits = CAPS) -> Registry:
-    return Registry(RegistrySettings(url=answers.url, timeout_s=2), caps)
+    return Registry(RegistrySettings(url=answers.url, timeout_s=30), caps)
 
 
 def test_text_is_fetched(answers: Answers) -> None:
@@ -97,7 +97,7 @@ def test_versions_that_cannot_be_read_are_left_out(answers: Answers, body: Any, 
 
 def test_another_address_is_asked_when_one_does_not_answer(answers: Answers) -> None:
     answers.schema(70, PROTO3)
-    both = RegistrySettings(url=f"http://127.0.0.1:9, {answers.url}/", timeout_s=2)
+    both = RegistrySettings(url=f"http://127.0.0.1:9, {answers.url}/", timeout_s=30)
     assert Registry(both, CAPS).fetch(70).texts == {ROOT: PROTO3}
 
 

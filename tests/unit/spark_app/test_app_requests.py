@@ -114,10 +114,10 @@ def test_answers_in_words() -> None:
     assert text.split("\n")[1].split() == ["silver_a", "5", "0", "4", "1", "0", "0"]
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """A command on the lake in the folder, with a second of patience."""
+def start(folder: Path, *arguments: str, patience_s: float = 1.0) -> subprocess.Popen[str]:
+    """A command on the lake in the folder, which waits that long for the app."""
     settings = folder / "settings.toml"
-    settings.write_text(f"[lake]\npath = {json.dumps(str(folder / 'lake'))}\n[run]\nconnect_timeout_s = 1\n")
+    settings.write_text(f"[lake]\npath = {json.dumps(str(folder / 'lake'))}\n[run]\nconnect_timeout_s = {patience_s}\n")
     words = [sys.executable, "-m", "spark_app", *arguments, "--settings", str(settings)]
     return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -127,7 +127,7 @@ def test_a_command_that_waits_in_vain_leaves_its_request(tmp_path: Path, interru
     lake = open_lake(tmp_path / "lake")
     (lake.root / "bronze_events" / "_delta_log").mkdir(parents=True)
     lake.lease.take()
-    command = start(tmp_path, "replay", "--cause", "route_cap")
+    command = start(tmp_path, "replay", "--cause", "route_cap", patience_s=600.0 if interrupt else 1.0)
     assert command.stderr is not None
     assert "the app runs" in command.stderr.readline()
     if interrupt:

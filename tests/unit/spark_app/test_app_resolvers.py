@@ -44,7 +44,7 @@ def busy_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def registry(answers: Answers) -> Registry:
-    return Registry(RegistrySettings(url=answers.url, timeout_s=2), limits_of(SETTINGS))
+    return Registry(RegistrySettings(url=answers.url, timeout_s=60), limits_of(SETTINGS))
 
 
 def run_out(asked: ResolverPool, key: int) -> None:

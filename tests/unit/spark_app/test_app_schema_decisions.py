@@ -28,8 +28,8 @@ SILENT = dict.fromkeys(DEFAULTS, "warn")
 
 
 def desk(answers: Answers, folder: Path, changes: dict[str, str]) -> SchemaResolver:
-    settings = Schemas()
-    registry = Registry(RegistrySettings(url=answers.url, timeout_s=1), limits_of(settings))
+    settings = Schemas(resolve_timeout_s=60)
+    registry = Registry(RegistrySettings(url=answers.url, timeout_s=60), limits_of(settings))
     judgement = Judgement(changes)  # type: ignore[arg-type]
     return SchemaResolver(Ledger(Lake(folder)), registry, settings, Subjects((SUBJECT,)), judgement)
 

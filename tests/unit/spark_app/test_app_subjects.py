@@ -31,8 +31,8 @@ def register(answers: Answers, key: int | str, *subjects: str, message: str = "M
 
 
 def desk(answers: Answers, folder: Path, subjects: Subjects | None = None) -> SchemaResolver:
-    settings = Schemas(max_unknown_ids_per_batch=3)
-    registry = Registry(RegistrySettings(url=answers.url, timeout_s=2), limits_of(settings))
+    settings = Schemas(max_unknown_ids_per_batch=3, resolve_timeout_s=60)
+    registry = Registry(RegistrySettings(url=answers.url, timeout_s=60), limits_of(settings))
     return SchemaResolver(
         Ledger(Lake(folder)), registry, settings, subjects or Subjects(("orders-value",), ("orders", "more"))
     )
