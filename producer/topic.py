@@ -63,7 +63,9 @@ class Topic:
             "retention.bytes": str(self._settings.retention_bytes),
         }
         topic = NewTopic(self._settings.topic, self._settings.partitions, config=retention)
-        self._admin.create_topics([topic], operation_timeout=_TIMEOUT_S)[self._settings.topic].result(_TIMEOUT_S * 2)
+        # The limit is the request's own: its end is an error of Kafka's, and the call is repeated.
+        limits = {"operation_timeout": _TIMEOUT_S, "request_timeout": _TIMEOUT_S * 2}
+        self._admin.create_topics([topic], **limits)[self._settings.topic].result()
 
     def _persist(self, action: Callable[[], T]) -> T:
         return persist(action, f"broker {self._settings.brokers}", self._settings.wait, self._stop)

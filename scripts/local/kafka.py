@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from scripts.local.artifacts import fingerprint, read
 from scripts.local.downloads import ensure
 from scripts.local.errors import LocalError
-from scripts.local.ports import HOST, free_port, is_listening
+from scripts.local.ports import HOST, free_ports, is_listening
 from scripts.local.server import JVM, Server
 
 SEGMENT_BYTES = 64 * 1024**2  # retention removes whole segments
@@ -45,8 +45,8 @@ class Kafka(Server):
 
     def prepare(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        controller_port = next(port for port in iter(free_port, None) if port != self.port)
-        self._properties.write_text(render(properties(self.folder / "data", self.port, controller_port)))
+        [self._controller_port] = free_ports(1, self.port)
+        self._properties.write_text(render(properties(self.folder / "data", self.port, self._controller_port)))
         if not self._meta.is_file():
             self._format()
 

@@ -16,7 +16,7 @@ import obstore
 from obstore.store import S3Store
 
 from scripts.local.errors import LocalError
-from scripts.local.ports import HOST, free_port
+from scripts.local.ports import HOST, free_ports
 from scripts.local.server import Server
 from spark_app.model.place import Place
 from spark_app.storage.store_keys import read_credentials
@@ -63,8 +63,8 @@ class ObjectStore(StoreServer):
     @cached_property
     def _ports(self) -> dict[str, int]:
         parts = ("master", "volume", "filer")
-        own = {f"{part}.port": free_port() for part in parts}
-        return own | {f"{part}.port.grpc": free_port() for part in (*parts, "s3")}
+        names = [*(f"{part}.port" for part in parts), *(f"{part}.port.grpc" for part in (*parts, "s3"))]
+        return dict(zip(names, free_ports(len(names), self.port), strict=True))
 
     @property
     def _program(self) -> Path:

@@ -19,6 +19,16 @@ def free_port() -> int:
             return port
 
 
+def free_ports(count: int, *besides: int) -> list[int]:
+    """Ports that differ from each other and from those in `besides`, on which nobody may listen yet."""
+    found: list[int] = []
+    while len(found) < count:
+        port = free_port()
+        if port not in (*found, *besides):
+            found.append(port)
+    return found
+
+
 def is_listening(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)

@@ -15,7 +15,7 @@ from pathlib import Path
 from scripts.local.artifacts import fingerprint, read
 from scripts.local.downloads import CACHE, ensure, locked
 from scripts.local.errors import LocalError
-from scripts.local.ports import HOST, free_port
+from scripts.local.ports import HOST, free_ports
 from scripts.local.server import JVM, Server
 
 API = "/apis/ccompat/v7"
@@ -46,7 +46,7 @@ class Registry(Server):
 
     def prepare(self) -> None:
         (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
-        self._management_port = free_port()
+        [self._management_port] = free_ports(1, self.port)
 
     def command(self) -> list[str]:
         archive = self.java.archive_options(self.name, fingerprint(read(self.name)) + str(self._app))

@@ -20,9 +20,14 @@ VIEWS = (
     ("/query", "Query"),
 )
 EVERY_S = 0.5
+PATIENCE_S = 20.0  # for a browser that is busy
 LOOK = "protolake_look"  # the cookie with "dark" or "light"
-# Keeps the choice for the next view.
-KEEP = "document.cookie = '{name}={value}; path=/; max-age=31536000; samesite=lax'"
+# Keeps the other look for the next view; until somebody chooses, the system decides.
+TURN = f"""
+const look = Quasar.Dark.isActive ? 'light' : 'dark';
+document.cookie = `{LOOK}=${{look}}; path=/; max-age=31536000; samesite=lax`;
+return look;
+"""
 
 # A table that scrolls must be reached by the keyboard; Quasar makes its parts when it likes.
 REACHABLE = """<script>
@@ -68,9 +73,7 @@ def live(context: PageContext, refresh: Callable[[], None]) -> None:
 
 
 async def _change(dark: ui.dark_mode) -> None:
-    is_dark = not await ui.run_javascript("Quasar.Dark.isActive")  # the system decides until somebody does
-    await ui.run_javascript(KEEP.format(name=LOOK, value="dark" if is_dark else "light"))  # kept before it is seen
-    dark.value = is_dark
+    dark.value = await ui.run_javascript(TURN, timeout=PATIENCE_S) == "dark"
 
 
 def _state(context: PageContext) -> None:

@@ -14,6 +14,7 @@ from spark_app.page.frame import VIEWS, framed
 from spark_app.page.views import flow, quarantine, query, runs, schema_list, schema_page, table
 
 TITLE = "Protolake"
+RECONNECTS_S = 10.0  # so long the state of a view is kept for a browser that is busy or has lost its network
 SHOWN = {  # by the addresses of `frame.VIEWS`
     "/": flow.show,
     "/quarantine": quarantine.show,
@@ -39,7 +40,15 @@ def add_views(app: FastAPI, context: PageContext) -> None:
             table.show(context, name)
 
     nicegui_app.on_exception(lambda error: log.error("a view failed", type=type(error).__name__, reason=str(error)))
-    ui.run_with(app, title=TITLE, language="en-US", tailwind=False, show_welcome_message=False, favicon="🌊")
+    ui.run_with(
+        app,
+        title=TITLE,
+        language="en-US",
+        tailwind=False,
+        show_welcome_message=False,
+        favicon="🌊",
+        reconnect_timeout=RECONNECTS_S,
+    )
 
 
 def _add_view(context: PageContext, path: str, title: str, show: Callable[[PageContext], None]) -> None:

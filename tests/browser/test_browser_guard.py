@@ -52,7 +52,7 @@ def test_everything_needs_the_token(lake: Lake, opened: Callable[..., Page]) -> 
         }
         assert len(paths) > 15
         made_up = ({}, {"Cookie": f"{cookie_of(running)}=1999999999.{'0' * 64}"}, {"Authorization": "Bearer x"})
-        with httpx2.Client(base_url=running.url) as client:
+        with httpx2.Client(base_url=running.url, timeout=30) as client:
             for path in sorted(paths):
                 for headers in made_up:
                     for method in ("GET", "POST"):
@@ -81,7 +81,7 @@ def upgrade(running: Running, **headers: str) -> int:
         **headers,
     }
     path = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
-    with httpx2.stream("GET", f"{running.url}{path}", headers=asked) as answer:
+    with httpx2.stream("GET", f"{running.url}{path}", headers=asked, timeout=30) as answer:
         return int(answer.status_code)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import time
 import urllib.error
@@ -10,6 +9,8 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from scripts.local.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = "protolake-e2e"
@@ -35,7 +36,7 @@ class Stack:
         self._options = options
         self.lake = folder / "lake"
         self.settings = folder / "protolake.toml"
-        self.settings.write_text("[gold]\ninterval_s = 2.5\n")
+        self.settings.write_text("[gold]\ninterval_s = 2.5\n[schemas]\nresolve_timeout_s = 60\n")
         kafka_port, registry_port, page_port = free_ports(3)
         self.brokers = f"127.0.0.1:{kafka_port}"
         self.page = f"http://127.0.0.1:{page_port}"
@@ -112,11 +113,3 @@ def remove_containers() -> None:
     found = subprocess.run(["docker", "ps", "-aq", "--filter", label], capture_output=True, text=True, check=True)
     if names := found.stdout.split():
         subprocess.run(["docker", "rm", "--force", "--volumes", *names], capture_output=True, check=True)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

@@ -15,7 +15,7 @@ from scripts.campaign.stage import Stage, wait_until
 from scripts.local.artifacts import ROOT
 from scripts.local.objectstore import ObjectStore
 from scripts.local.options import parse
-from scripts.local.ports import free_port
+from scripts.local.ports import free_ports
 from scripts.local.registry import Registry
 from spark_app.model.errors import ExitCode
 from spark_app.model.place import Place
@@ -27,7 +27,8 @@ RECORDS = 2_000
 
 @pytest.mark.nightly
 def test_a_stack_with_a_bucket_and_a_cluster_takes_each_record_once(tmp_path: Path) -> None:
-    ports = [f"--{name}-port={free_port()}" for name in ("kafka", "registry", "object-store")]
+    names = ("kafka", "registry", "object-store")
+    ports = [f"--{name}-port={port}" for name, port in zip(names, free_ports(3), strict=True)]
     arguments = ["--lake", "s3://games/demo", "--cluster", "2", "--state", str(tmp_path / "state"), "--no-page", *ports]
     command = [sys.executable, "-m", "scripts.local", "--records", str(RECORDS), *arguments]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True, timeout=600)
@@ -57,7 +58,10 @@ def test_files_are_taken_without_kafka_and_a_new_schema_restarts_the_app(
     folder.mkdir()
     settings.write_text(
         f'[lake]\npath = "{lake}"\n[registry]\nurl = "{registry.url}"\nsubject = "{archived.topic}-value"\n'
-        f'[source]\nkind = "files"\npath = "{folder}"\nname = "plays"\nsettle_s = 0.1\n[batch]\ninterval_s = 0.5\n'
+        "timeout_s = 30\n"
+        f'[source]\nkind = "files"\npath = "{folder}"\nname = "plays"\nsettle_s = 0.1\n'
+        "[schemas]\nresolve_timeout_s = 60\n"  # else records of a new one may wait, and no restart is needed
+        "[batch]\ninterval_s = 0.5\n"
     )
     _archive(archived, folder / "a.parquet", before=0)
     command = [sys.executable, "-m", "scripts.local", "--settings", str(settings), "--state", str(state)]

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from scripts.campaign import read_back
-from scripts.campaign.stage import Stage, kill, wait_until
+from scripts.campaign.stage import WAITS_FOR_SCHEMAS, Stage, kill, wait_until
 from spark_app.model.errors import ExitCode
 from spark_app.storage.lake import Lake
 from tests.support import ledger
@@ -35,7 +35,7 @@ def test_three_versions_and_every_fault_drain_to_silver_gold_and_quarantine(new_
 
 
 def test_a_bump_leaves_once_and_comes_back_with_the_column(new_stage: Callable[..., Stage]) -> None:
-    stage = new_stage(BATCH__INTERVAL_S="0.5")
+    stage = new_stage(BATCH__INTERVAL_S="0.5", **WAITS_FOR_SCHEMAS)
     stage.produce(2_000)
     app = stage.start()
     try:

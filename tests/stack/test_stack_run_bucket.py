@@ -17,7 +17,7 @@ from scripts.local.artifacts import ROOT
 from scripts.local.kafka import Kafka
 from scripts.local.objectstore import ObjectStore
 from scripts.local.options import TOPIC, parse
-from scripts.local.ports import free_port
+from scripts.local.ports import free_ports
 from scripts.local.registry import Registry
 from spark_app.model.errors import ExitCode
 
@@ -34,7 +34,7 @@ def call(module: str, *arguments: str, **variables: str) -> subprocess.Completed
 @pytest.mark.nightly
 def test_a_stack_with_its_own_object_store_is_read_back_record_by_record(tmp_path: Path) -> None:
     address, state, acks = f"s3://games/{tmp_path.name}", tmp_path / "state", tmp_path / "acks.jsonl"
-    kafka_port, registry_port, store_port = free_port(), free_port(), free_port()
+    kafka_port, registry_port, store_port = free_ports(3)
     arguments = ["--lake", address, "--state", str(state), "--kafka-port", str(kafka_port), "--page-port", "0"]
     arguments += ["--registry-port", str(registry_port), "--object-store-port", str(store_port)]
     producer = {"PRODUCER_RATE": "0", "PRODUCER_ACKS": str(acks), "AWS_PROFILE": "of something else"}

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from scripts.local.kafka import Kafka
-from scripts.local.ports import HOST, free_port
+from scripts.local.ports import HOST, free_ports
 from tests.support.tokens import AUDIENCE, Issuer
 
 USER, PASSWORD = "proto lake", 'pa;ss"wo\\rd'  # what an unquoted JAAS line would break on
@@ -67,7 +67,7 @@ class SecureKafka(Kafka):
 
     def prepare(self) -> None:
         super().prepare()
-        self.secure_port, self.mutual_port = free_port(), free_port()
+        self.secure_port, self.mutual_port = free_ports(2, self.port, self._controller_port)
         self.authority = Authority(self.folder / "certificates")
         self.issuer = Issuer(self.folder / "tokens")
         lines = self._properties.read_text()

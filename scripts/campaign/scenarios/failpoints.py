@@ -19,7 +19,7 @@ from deltalake import write_deltalake
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
-from scripts.campaign.stage import Stage, kill, wait_for, wait_until
+from scripts.campaign.stage import WAITS_FOR_SCHEMAS, Stage, kill, wait_for, wait_until
 from spark_app.model.place import Place
 from spark_app.recovery import requests
 from spark_app.storage.failpoints import POINTS
@@ -123,6 +123,7 @@ def _stage(lab: Lab) -> Stage:
         SILVER__HMAC_KEY_FILE=str(key),
         REFERENCE=json.dumps({"studios": STUDIOS | {"path": studios.root}}),
         FAILPOINTS="on",
+        **WAITS_FOR_SCHEMAS,
     )
 
 

@@ -15,7 +15,7 @@ import psutil  # type: ignore[import-untyped]
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
-from scripts.campaign.stage import Stage, kill, wait_for
+from scripts.campaign.stage import WAITS_FOR_SCHEMAS, Stage, kill, wait_for
 from spark_app.model.errors import ExitCode
 from spark_app.storage.lake import Lake
 
@@ -64,6 +64,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         GOLD__INTERVAL_S="0.7",
         LAKE__COMPACT_FILES="8",
         SCHEMAS__UNKNOWN_ID_GRACE_S="1",
+        **WAITS_FOR_SCHEMAS,
     )
     lives = Lives()
     share = size.records // len(VERSIONS)

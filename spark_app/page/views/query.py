@@ -12,6 +12,7 @@ from nicegui import events, ui
 
 from spark_app.model.table_names import TableNames
 from spark_app.page.context import PageContext
+from spark_app.page.frame import PATIENCE_S
 from spark_app.page.grid import grid
 from spark_app.page.result_chart import chart_of, form_of
 from spark_app.page.said import amount
@@ -25,7 +26,6 @@ PER_PAGE = 14  # tables
 BUTTON = """flat dense no-caps align=left :label="props.value" :disable="props.row.hidden"
   :title="props.row.hidden ? 'its rows are not shown on this page' : ''"
 """
-PATIENCE_S = 20.0  # for a browser that is busy
 PLAIN = re.compile("[a-z_][a-z0-9_]*")
 # The light editor in dark colours.
 CSS = """

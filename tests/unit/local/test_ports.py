@@ -6,7 +6,7 @@ import pytest
 
 from scripts.local import ports
 from scripts.local.errors import CONFIGURATION, LocalError
-from scripts.local.ports import HOST, free_port, require_free
+from scripts.local.ports import HOST, free_port, free_ports, require_free
 
 
 def test_a_free_port_is_free() -> None:
@@ -19,6 +19,12 @@ def test_a_bound_port_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         taken, free = other.getsockname()[1], free_port()
         monkeypatch.setattr(ports, "PORTS", [taken, taken, taken, free])
         assert {free_port() for _ in range(20)} == {free}
+
+
+def test_several_free_ports_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = iter([5, 5, 7, 5, 6])
+    monkeypatch.setattr(ports, "free_port", lambda: next(drawn))
+    assert free_ports(2, 7) == [5, 6]
 
 
 @pytest.mark.parametrize("address", [HOST, "0.0.0.0"], ids=["loopback", "all addresses"])

@@ -51,7 +51,9 @@ def test_programs_start_in_order_and_end_in_the_reverse(tmp_path: Path) -> None:
         supervisor.launch("producer")
         wait_until(lambda: states(supervisor) == ["running"] * 3)
         assert [one.name for one in supervisor.processes()] == NAMES
-        wait_until(lambda: all((p := supervisor.logs / f"{n}.log").exists() and p.read_text() == "ready\n" for n in NAMES))
+        wait_until(
+            lambda: all((p := supervisor.logs / f"{n}.log").exists() and p.read_text() == "ready\n" for n in NAMES)
+        )
         assert supervisor.dead() == []
         supervisor.stop()
     ends = [float((tmp_path / name).read_text()) for name in reversed(NAMES)]
