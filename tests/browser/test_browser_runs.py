@@ -58,9 +58,9 @@ def test_a_bump_a_stop_and_an_alert_are_seen(tmp_path: Path, opened: Callable[..
         expect(row_of(tab, "timeline", "Table silver_uno_events begins")).to_be_visible()
         more = row_of(tab, "timeline", "held").get_by_role("button", name="Details")
         more.focus()
-        time.sleep(1.5)  # the page is updated meanwhile, as at the click that takes as long
+        time.sleep(1.5)  # the label of the state changes meanwhile
         expect(more).to_be_focused()
-        more.click(delay=1500)
+        more.click()
         expect(tab.get_by_text(f"where: {HOSTILE}")).to_be_visible()
         EventLog(lake).add(Event("stop", "The app stops just now"))
         expect(row_of(tab, "timeline", "The app stops just now")).to_be_visible(timeout=10_000)
