@@ -263,7 +263,7 @@ def test_prometheus_scrapes_what_the_lake_has_and_computes_the_dashboard(
     assert kind["type"] == "stateset"  # which only OpenMetrics has
     assert prometheus.ask("label/lake/values", **{"match[]": "protolake_info"}) == [identity]
     has_the_counts_of_the_tables(prometheus, stage)
-    wait_until(lambda: prometheus.query("rate(protolake_records_total[1m])"), "two scrapes", 60)
+    wait_until(lambda: prometheus.query("rate(protolake_records_total[1m])"), "two scrapes", 30)
     for lakes in (".*", f"({identity}|another)"):  # all of them, and those that somebody has chosen
         is_computed(prometheus, lakes)
 
@@ -306,6 +306,6 @@ def is_computed(prometheus: Prometheus, lakes: str) -> None:
         assert "$" not in asked
         now = time.time()
         found = prometheus.query(asked)
-        over_time = prometheus.ask("query_range", query=asked, start=now - 60, end=now, step=1)["result"]
+        over_time = prometheus.ask("query_range", query=asked, start=now - 20, end=now, step=1)["result"]
         has_values = "protolake_paused_rows" not in asked
         assert (bool(found), bool(over_time)) == (has_values, has_values), asked

@@ -1,6 +1,7 @@
 """A real browser: that of the machine, or the one that Playwright has installed. Fixtures for a conftest.py."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 
@@ -14,6 +15,10 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 VIEWPORT = {"width": 1400, "height": 900}
 PATIENCE_MS = 60_000  # a view may start a process of its own, and other tests run meanwhile
 expect.set_options(timeout=PATIENCE_MS)
+STATE = """() => {
+  const text = document.querySelector('[data-testid="state"]').textContent;
+  return text.includes("not heard from") && text;
+}"""
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +56,14 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
 
 def is_own(address: str, own: str) -> bool:
     return address.startswith((f"{own}/", own.replace("http", "ws", 1), "data:", "blob:"))
+
+
+def first_silence_s(tab: Page) -> float:
+    """Waits until a view says that its app is silent. For how long the app is then, by the view's own words."""
+    text = tab.wait_for_function(STATE, timeout=PATIENCE_MS).json_value()
+    found = re.fullmatch(r"not heard from for (\d+\.\d) s", text)
+    assert found, text
+    return float(found[1])
 
 
 def cpu_of_visit(tab: Page, running: Running, awaited: str) -> float:

@@ -15,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+ENDLESS = 1 << 20  # chunks
+
 
 class Receiver:
     """
@@ -101,7 +103,7 @@ class Receiver:
                 if way != "endless":
                     self.send_header("Content-Length", "0")
                 self.end_headers()
-                while way == "endless":
+                for _ in range(ENDLESS if way == "endless" else 0):
                     self.wfile.write(b"x" * 4096)
 
             def log_message(self, *_: Any) -> None:

@@ -22,7 +22,6 @@ from tests.support.secure import Authority
 
 GOOD = {"schemaType": "PROTOBUF", "schema": PROTO3 + "message M { int32 x = 1; }"}
 SECRET = "ca$nary-password"
-IN_TIME_S = 10  # the limit is 1 s, and what is waited for takes 27 s and more
 ENCODED = "c29tZWJvZHk6Y2EkbmFyeS1wYXNzd29yZA=="  # base64 of somebody:<SECRET>
 
 
@@ -141,21 +140,21 @@ def test_slow_answer_ends_in_time(answers: Answers, where: str) -> None:
             time.sleep(0.05)
 
     body = stream(200, ("Content-Length", "100000"), chunk=b" ", times=100_000, pause=0.05)
-    silence = stream(200, ("Content-Length", "100000"), chunk=b"", times=600, pause=0.05)
+    silence = stream(200, ("Content-Length", "100000"), chunk=b"", times=50, pause=0.05)
     answers["/schemas/ids/1"] = {"body": body, "headers": drip_headers, "silence": silence}[where]
-    assert timed(lambda: registry(answers, timeout_s=0.5).fetch(1)) < IN_TIME_S
+    assert timed(lambda: registry(answers, timeout_s=0.5).fetch(1)) < 2.5  # the limit is 1 s
 
 
 def test_many_slow_references_end_in_time(answers: Answers) -> None:
     def slow(handler: BaseHTTPRequestHandler) -> None:
-        time.sleep(0.3)
+        time.sleep(0.1)
         stream(200, ("Content-Length", str(len(json.dumps(GOOD)))), chunk=json.dumps(GOOD).encode(), times=1)(handler)
 
     references = [{"name": f"{i}.proto", "subject": f"s{i}", "version": 1} for i in range(90)]
     answers["/schemas/ids/1"] = (200, GOOD | {"references": references})
     for i in range(90):
         answers[f"/subjects/s{i}/versions/1"] = slow
-    assert timed(lambda: registry(answers, timeout_s=0.5).fetch(1)) < IN_TIME_S
+    assert timed(lambda: registry(answers, timeout_s=0.5).fetch(1)) < 2.5
 
 
 @pytest.mark.parametrize("what", ["too large", "compressed", "late"])
@@ -182,14 +181,14 @@ def test_tls_keeps_the_same_bounds(authority: Authority, login: dict[str, Any]) 
     with serve(authority.server_file) as answers:
         answers["/schemas/ids/1"] = (200, GOOD)
         answers["/schemas/ids/2"] = stream(200, chunk=b" " * (1 << 20), times=100)
-        answers["/schemas/ids/3"] = stream(200, ("Content-Length", "100"), chunk=b" ", times=100, pause=0.3)
+        answers["/schemas/ids/3"] = stream(200, ("Content-Length", "9"), chunk=b" ", times=9, pause=0.3)
         client = registry(answers, ca_file=str(authority.ca_file), **login)
         assert client.fetch(1).size
         assert answers.logins == [f"Basic {ENCODED}"]
         with pytest.raises(SchemaInvalid):
             client.fetch(2)
         hasty = registry(answers, ca_file=str(authority.ca_file), timeout_s=0.5, **login)
-        assert timed(lambda: hasty.fetch(3)) < IN_TIME_S
+        assert timed(lambda: hasty.fetch(3)) < 2.5
 
 
 def test_password_waits_for_the_right_certificate(authority: Authority, login: dict[str, Any]) -> None:
@@ -202,11 +201,11 @@ def test_password_waits_for_the_right_certificate(authority: Authority, login: d
 def test_proxy_keeps_the_same_bounds(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", answers.url)
     answers["http://registry.invalid/schemas/ids/1"] = (200, GOOD)
-    answers["http://registry.invalid/schemas/ids/2"] = stream(200, chunk=b" ", times=600, pause=0.05)
+    answers["http://registry.invalid/schemas/ids/2"] = stream(200, chunk=b" ", times=100, pause=0.05)
     address = "http://registry.invalid"
     assert Registry(RegistrySettings(url=address), CAPS).fetch(1).size
     hasty = Registry(RegistrySettings(url=address, timeout_s=0.5), CAPS)
-    assert timed(lambda: hasty.fetch(2)) < IN_TIME_S
+    assert timed(lambda: hasty.fetch(2)) < 2.5
 
 
 @pytest.mark.parametrize(

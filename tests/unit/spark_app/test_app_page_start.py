@@ -15,7 +15,6 @@ from spark_app.alerts.alarm import Alarm
 from spark_app.model.errors import ConfigurationError, ExitCode
 from spark_app.model.table_names import TableNames
 from spark_app.ops.status_text import status_lines
-from spark_app.page import frame, observations
 from spark_app.page.flow_graph import flow_graph
 from spark_app.page.observations import Observations
 from spark_app.page.own_folders import make_folders
@@ -140,29 +139,6 @@ def test_the_views_tell_a_new_lake_from_a_dead_app(new_lake: Lake) -> None:
     write_status(new_lake, at=time.time() - 100)
     observed.step()
     assert observed.state == "dead"
-
-
-def test_a_killed_app_is_silent_within_five_seconds(lake: Lake) -> None:
-    """By the page's own intervals: the app writes its status once a second."""
-    written = time.time()
-    write_status(lake, at=written)
-    observed = Observations(lake, clock := Steps(written))
-    while observed.state == "running":
-        clock.now += observations.EVERY_S
-        observed.step()
-    assert observed.state == "silent"
-    assert clock.now - written > 3
-    assert clock.now + frame.EVERY_S - written < 5
-
-
-class Steps:
-    """A clock that stands still until somebody moves it."""
-
-    def __init__(self, now: float):
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_the_graph_and_status_show_a_source_of_files(new_lake: Lake) -> None:
