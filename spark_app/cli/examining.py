@@ -11,7 +11,7 @@ import typer
 
 from spark_app.cli.options import AsJson, LakeFolder, SettingsFile, load, load_to_write
 from spark_app.model.errors import ConfigurationError, ExitCode
-from spark_app.ops.log import LEVELS, log
+from spark_app.ops.log import LEVELS, log, tell
 from spark_app.ops.status import problem
 from spark_app.ops.status_text import status_lines
 from spark_app.recovery import requests, result_text
@@ -72,7 +72,7 @@ def doctor(
         own.prepare()
         own.lease.take(LOCK_S)
         for done in doctor.repair(own, loaded):
-            print(f"repaired    {done}", file=sys.stderr, flush=True)
+            tell(f"repaired    {done}")
         own.lease.give_back()
     findings = doctor.examine(own, loaded)
     print("\n".join(result_text.doctor_json(findings) if as_json else result_text.doctor_lines(findings)))

@@ -8,7 +8,7 @@ import sys
 import time
 
 from spark_app.model.errors import ExitCode, ProtolakeError, TakenOver, UnreachableError
-from spark_app.ops.log import log
+from spark_app.ops.log import log, tell
 from spark_app.process import children
 from spark_app.storage.lease import Lease
 from spark_app.storage.store_errors import is_store_error, reason
@@ -17,7 +17,7 @@ HOLD_SAYS_S = 60.0
 
 
 def say(error: ProtolakeError) -> ExitCode:
-    print(f"protolake: {error}\n", end="", file=sys.stderr, flush=True)
+    tell(f"protolake: {error}")
     return error.exit_code
 
 
@@ -50,7 +50,7 @@ def hold(code: ExitCode, reason: str) -> None:
         sys.modules["spark_app.spark.jvm"].end(clean=False, last=False)
     children.kill_all(children.descendants(os.getpid()))
     while True:
-        print(f"protolake: held with exit code {int(code)}: {reason}\n", end="", file=sys.stderr, flush=True)
+        tell(f"protolake: held with exit code {int(code)}: {reason}")
         time.sleep(HOLD_SAYS_S)
 
 

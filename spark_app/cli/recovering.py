@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -14,7 +13,7 @@ from spark_app.cli.exits import say
 from spark_app.cli.options import AsJson, LakeFolder, SettingsFile, load_to_write, moment_of, offsets_of, schema_key
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ConfigurationError, UnreachableError, UsageError
-from spark_app.ops.log import LEVELS, log
+from spark_app.ops.log import LEVELS, log, tell
 from spark_app.recovery import requests, result_text
 from spark_app.recovery.replay_arguments import replay_arguments, selects_some
 from spark_app.recovery.requests import Request
@@ -170,7 +169,7 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
         raise typer.Exit(INTERRUPTED) from None
     except Exception:
         if lake.storage.exists(requests.key_of(request)):
-            print(f"protolake: {_stays(lake, request)}\n", end="", file=sys.stderr, flush=True)
+            tell(f"protolake: {_stays(lake, request)}")
         raise
     if "error" in result:
         say(UsageError(result["error"]))
@@ -187,7 +186,7 @@ def _submit(lake: Lake, request: Request, how: str) -> None:
     older = result_text.request_lines(lake, requests.pending(lake))
     requests.submit(lake, request)
     first = ["", "these earlier requests are executed first:", *older] if older else []
-    print("\n".join([f"request {request.id}. {how}", *first]), file=sys.stderr, flush=True)
+    tell("\n".join([f"request {request.id}. {how}", *first]))
 
 
 def _is_free(lake: Lake) -> bool:

@@ -10,7 +10,7 @@ import datetime
 import json
 import re
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
 LONGEST_VALUE = 500
@@ -40,9 +40,13 @@ class Log:
         moment = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
         words = "".join(f" {key}={_word(value)}" for key, value in values.items())
         with contextlib.suppress(OSError):  # a log on a full disk must not stop the app
-            # One call per line: `print` writes in parts, which would mix the lines of several threads.
-            sys.stderr.write(f"time={moment}Z level={level} event={_word(event)}{words}\n")
-            sys.stderr.flush()
+            tell(f"time={moment}Z level={level} event={_word(event)}{words}")
+
+
+def tell(line: str, file: TextIO | None = None) -> None:
+    """Print a line, on standard error if no file is given, in one write: `print` by itself writes the end of a line
+    apart, so that a line of another thread or process may stand within it."""
+    print(f"{line}\n", end="", file=file or sys.stderr, flush=True)
 
 
 def _word(value: Any) -> str:

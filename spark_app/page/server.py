@@ -25,7 +25,7 @@ from spark_app.alerts.alert_metrics import AlertCollector
 from spark_app.metrics.exposition import LakeCollector, registry_of
 from spark_app.metrics.reading import Reading, read
 from spark_app.model.errors import ConfigurationError, ExitCode, ProtolakeError
-from spark_app.ops.log import log
+from spark_app.ops.log import log, tell
 from spark_app.page.context import PageContext
 from spark_app.page.guard import Guard
 from spark_app.page.observations import Observations
@@ -81,7 +81,7 @@ def end_with(failed: threading.ExceptHookArgs) -> None:
     nobody."""
     error = failed.exc_value
     if isinstance(error, ProtolakeError):
-        print(f"protolake: {error}\n", end="", file=sys.stderr, flush=True)
+        tell(f"protolake: {error}")
         os._exit(error.exit_code)
     log.error("bug", type=failed.exc_type.__name__, reason=str(error))
     traceback.print_exception(failed.exc_type, error, failed.exc_traceback)
@@ -180,5 +180,5 @@ def _address(settings: Page, port: int) -> str:
 def _announce(address: str, new_token: str, token_file: str) -> None:
     """Print the address, with the token only when it is new, and log it without."""
     if new_token:
-        print(f"{address}/?token={new_token}\n", end="", flush=True)  # in one write: an alert may be logged meanwhile
+        tell(f"{address}/?token={new_token}", sys.stdout)
     log.info("the page listens", address=f"{address}/", token_file=token_file)
