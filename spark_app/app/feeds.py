@@ -19,7 +19,7 @@ from spark_app.driver.reader import read_kafka
 from spark_app.driver.streaming import Streaming
 from spark_app.driver.topic_check import TopicCheck
 from spark_app.driver.unit import UnitOptions, UnitRunner
-from spark_app.intake.source_folder import open_folder
+from spark_app.intake.opening import open_folder
 from spark_app.kafka import topics
 from spark_app.kafka.consumer.spans import SpanSplitter
 from spark_app.kafka.record_sizes import RecordSizes, sample

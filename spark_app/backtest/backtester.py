@@ -17,7 +17,6 @@ from spark_app.backtest.kept_out import Records
 from spark_app.backtest.outcomes import COORDINATES, Outcomes, TableOutcome
 from spark_app.backtest.scan import scan
 from spark_app.backtest.table_rules import SCHEMA, TableRules
-from spark_app.driver.decode_plan import wrapper_of
 from spark_app.driver.rule_types import check_rules_fit
 from spark_app.expectations.checks import columns_of
 from spark_app.expectations.engine import failures
@@ -59,7 +58,7 @@ def backtest(settings: Settings, names: Sequence[str] = (), since: float | None 
     of_schemas = {name for rules in by_table.values() for name in rules.every}
     _refuse_unknown(names, {*settings.expectations, *of_schemas})
     wanted = {name: rule for name, rule in settings.expectations.items() if not names or name in names}
-    check_rules_fit(wanted, history.catalog, history.routing, wrapper_of(settings))
+    check_rules_fit(wanted, history.catalog, history.routing, settings.wrapper.names)
     rules = {name: found.only(names) for name, found in by_table.items()}
     idle = sorted(wanted.keys() - {name for found in rules.values() for name in found.every})
     return _Backtester(history, rules, idle, None if since is None else _moment(since)).run()

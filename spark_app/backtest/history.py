@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from spark_app.driver.decode_plan import make_plan, wrapper_of
+from spark_app.driver.decode_plan import make_plan
 from spark_app.driver.table_admission import TableAdmission
 from spark_app.model.catalog import Catalog
 from spark_app.model.errors import ConfigurationError, UnreachableError
@@ -91,7 +91,7 @@ class History:
 
     def columns(self, name: str) -> pa.Schema:
         """The columns of a silver table by its message types, without those of the lineage."""
-        wrapper, fixed = wrapper_of(self.settings), self.routing.fixed.get(name)
+        wrapper, fixed = self.settings.wrapper.names, self.routing.fixed.get(name)
         return table_columns(self.routing.messages.get(name, ()), self.catalog.columns, wrapper, fixed)
 
 

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from spark_app.backtest.history import History
 from spark_app.backtest.scan import scan
 from spark_app.model.causes import Cause
+from spark_app.model.record_schemas import COORDINATES, LINEAGE_COORDINATES
 from spark_app.worker.bronze import Partition, offsets_of
-from spark_app.worker.table_rows import COORDINATES, LINEAGE_COORDINATES
 
 
 class Records:

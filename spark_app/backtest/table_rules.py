@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.backtest.history import History
-from spark_app.driver.decode_plan import wrapper_of
 from spark_app.driver.rules_in_force import as_rules, rules_by_origin, rules_with_columns
 from spark_app.model.definitions import MAX_RULES, Rule
 from spark_app.settings.models import Expectation
@@ -37,7 +36,7 @@ class TableRules:
     @staticmethod
     def of(history: History, name: str, expectations: Mapping[str, Expectation]) -> TableRules:
         """The rules of a table, by its routing name."""
-        wrapper, action = wrapper_of(history.settings), history.settings.schemas.proto_rules
+        wrapper, action = history.settings.wrapper.names, history.settings.schemas.proto_rules
         usual = rules_of_table(expectations, name)
         usual = rules_with_columns(usual, name, history.catalog, history.routing, wrapper)
         if action == "off":

@@ -12,7 +12,6 @@ from spark_app.storage.storage import Storage
 from spark_app.worker.framing import UnframedSchema
 from spark_app.worker.route import Routing
 from spark_app.worker.task_plan import TaskPlan
-from spark_app.worker.unwrap import Wrapper
 
 
 def make_plan(storage: Storage, prefix: str, settings: Settings, ledger: Ledger, routing: Routing) -> TaskPlan:
@@ -37,7 +36,7 @@ def make_plan(storage: Storage, prefix: str, settings: Settings, ledger: Ledger,
         unframed=_unframed_schema(settings, ledger),
         framed_keys=decode.framed_keys,
         options=DecodeOptions(decode.strict, decode.defaults),
-        wrapper=wrapper_of(settings),
+        wrapper=settings.wrapper.names,
         hmac_key_file=settings.silver.hmac_key_path,
         buffer_bytes=batch.buffer_bytes,
         own_file_bytes=batch.max_arrow_bytes,
@@ -45,12 +44,6 @@ def make_plan(storage: Storage, prefix: str, settings: Settings, ledger: Ledger,
         compression=settings.lake.compression,
         bronze_compression=settings.lake.compression_of_bronze,
     )
-
-
-def wrapper_of(settings: Settings) -> Wrapper | None:
-    """The wrapper's fields; None = the records' messages are the events."""
-    wrapper = settings.wrapper
-    return Wrapper(wrapper.payload, wrapper.schema_id) if wrapper.payload else None
 
 
 def _unframed_schema(settings: Settings, ledger: Ledger) -> UnframedSchema | None:

@@ -36,11 +36,12 @@ from spark_app.driver.unit import UnitRunner
 from spark_app.model.catalog import Catalog, SchemaKey, read_schema_key, wait_for_change
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ContractError
+from spark_app.model.record_schemas import BRONZE_SCHEMA, COORDINATES, DEFERRED_SCHEMA
 from spark_app.model.reports import FileEntry, Report
 from spark_app.ops.log import log
 from spark_app.store.manifest import Change
 from spark_app.worker.bronze import ranges_of
-from spark_app.worker.table_rows import BRONZE_SCHEMA, COORDINATES, DEFERRED_SCHEMA, count_values, quarantine_rows
+from spark_app.worker.table_rows import count_values, quarantine_rows
 
 
 class DeferredDecoder:

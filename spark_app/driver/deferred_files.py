@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_app.driver.size_backoff import MOST_AT_ONCE
+from spark_app.model.record_schemas import DEFERRED_SCHEMA
 from spark_app.store.rewrite import complete
 from spark_app.store.table_handles import Tables
-from spark_app.worker.table_rows import DEFERRED_SCHEMA
 
 WAITS_FOR, TABLE = "waits_for", "table"
 SINCE = "deferred_at"

@@ -17,12 +17,12 @@ from spark_app.driver.open_lake import OpenLake
 from spark_app.kafka.topics import Topic, Topics
 from spark_app.model.errors import ContractError
 from spark_app.model.offsets import Offsets
+from spark_app.model.record_schemas import TIMESTAMP
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
 from spark_app.settings.connections import KafkaSettings
 from spark_app.store import checkpoint
 from spark_app.store.manifest import Manifest
-from spark_app.worker.table_rows import TIMESTAMP
 
 MOST_NAMED = 20
 LOOKS, LOOK_EVERY_S = 4, 1.0

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 from spark_app.driver.change_outcomes import Judgement
-from spark_app.driver.decode_plan import wrapper_of
 from spark_app.driver.paused_tables import PausedTables, pause_events, say_changes
 from spark_app.driver.rules_in_force import RulesInForce
 from spark_app.driver.schema_resolver import SchemaResolver, limits_of, subjects_of
@@ -73,7 +72,7 @@ class OpenLake:
         schemas = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings), Judgement.of(settings))
         rules = RulesInForce(lake, settings, ledger, tables)
         paused = PausedTables(lake, units.manifests, rules)
-        projections = TableProjections(lake, settings, wrapper_of(settings), tables.written, projected)
+        projections = TableProjections(lake, settings, settings.wrapper.names, tables.written, projected)
         opened = OpenLake(lake, settings, units, tables, schemas, rules, paused, projections)
         units.remove_uncommitted_files()
         return opened

@@ -20,10 +20,9 @@ from spark_app.driver.unit import UnitOptions
 from spark_app.kafka.consumer.kafka_input import Share as KafkaShare
 from spark_app.kafka.consumer.spans import SpanSplitter, spans_between
 from spark_app.model.offsets import Offsets
-from spark_app.model.record_schemas import LINEAGE_SCHEMA
+from spark_app.model.record_schemas import COORDINATES, LINEAGE_COORDINATES, LINEAGE_SCHEMA
 from spark_app.settings.models import Settings
 from spark_app.worker import bronze
-from spark_app.worker.table_rows import COORDINATES, LINEAGE_COORDINATES
 
 FROM_BRONZE = UnitOptions({}, write_bronze=False, bump_in_place=True)
 

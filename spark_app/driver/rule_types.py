@@ -10,10 +10,10 @@ from spark_app.driver.table_aliases import table_aliases
 from spark_app.expectations.checks import check_columns
 from spark_app.model.aliases import Aliases, merge_aliases
 from spark_app.model.catalog import Catalog
+from spark_app.model.wrapper import Wrapper
 from spark_app.settings.models import Expectation
 from spark_app.worker.fit import table_columns
 from spark_app.worker.route import Routing
-from spark_app.worker.unwrap import Wrapper
 
 
 def check_rules_fit(

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from spark_app.driver.decode_plan import wrapper_of
 from spark_app.driver.table_admission import TableAdmission
 from spark_app.driver.table_aliases import UNCLEAR, table_aliases, unclear_names
 from spark_app.expectations.checks import columns_of
@@ -23,6 +22,7 @@ from spark_app.model.aliases import Aliases
 from spark_app.model.catalog import Catalog
 from spark_app.model.definitions import MAX_RULES, Action, Definition, Definitions, Origin, Rule
 from spark_app.model.projections import AS_SENT
+from spark_app.model.wrapper import Wrapper
 from spark_app.ops.log import log
 from spark_app.schemas.ledger import Ledger, message_schemas
 from spark_app.settings.models import Settings
@@ -30,7 +30,6 @@ from spark_app.storage.lake import Lake
 from spark_app.store.numbered_definitions import number_all, record
 from spark_app.worker.fit import table_columns
 from spark_app.worker.route import Routing
-from spark_app.worker.unwrap import Wrapper
 
 MOST_NAMED = 100  # log lines for one message
 
@@ -44,7 +43,7 @@ class RulesInForce:
     def __init__(self, lake: Lake, settings: Settings, ledger: Ledger, tables: TableAdmission):
         self.of_settings = record(lake, settings.expectations)
         self._lake = lake
-        self._wrapper = wrapper_of(settings)
+        self._wrapper = settings.wrapper.names
         self._action = settings.schemas.proto_rules
         self._ledger = ledger
         self._tables = tables

@@ -21,6 +21,7 @@ from spark_app.model.definitions import Definition, Definitions, Rule
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.projections import Projection
 from spark_app.model.text import one_line
+from spark_app.model.wrapper import Wrapper
 from spark_app.ops.log import log
 from spark_app.projections.expressions import calls_hmac, columns_of
 from spark_app.projections.written_types import null_of
@@ -29,10 +30,8 @@ from spark_app.settings.references import joined_names
 from spark_app.storage.hmac_key import SETTING, fingerprint_of, read_key
 from spark_app.storage.lake import Lake
 from spark_app.store.numbered_definitions import number_all
-from spark_app.worker.fit import table_columns
-from spark_app.worker.placement import known_types
+from spark_app.worker.fit import known_types, table_columns
 from spark_app.worker.route import Routing
-from spark_app.worker.unwrap import Wrapper
 
 MOST = 299  # characters of a message
 Columns = Callable[[str], pa.Schema | None]  # table -> the columns that it has in Delta

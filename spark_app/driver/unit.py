@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_app.driver.decode_plan import make_plan, wrapper_of
+from spark_app.driver.decode_plan import make_plan
 from spark_app.driver.job_input import Records
 from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.own_comments import own_columns
@@ -179,7 +179,7 @@ class UnitRunner:
             ConfigurationError: a rule or a projection is no expression on these columns.
         """
         catalog, routing = self._schemas.ledger.catalog(), self._tables.routing()
-        check_rules_fit(self._settings.expectations, catalog, routing, wrapper_of(self._settings))
+        check_rules_fit(self._settings.expectations, catalog, routing, self._settings.wrapper.names)
         self._projections.check(catalog, routing)
 
     def discard(self, report: Report, storage: Storage | None = None) -> None:
@@ -281,7 +281,7 @@ class UnitRunner:
         if not plan.field_ids:
             return known
         if self._catalog is None or self._catalog_of != (known, kinds, self._ids.assigned):
-            wrapper = wrapper_of(self._settings)
+            wrapper = self._settings.wrapper.names
             sent = (path for kind in kinds for path in paths_of(table_columns(kind, known.columns, wrapper)))
             ids = self._ids.assign(itertools.chain(own_columns(), sent))
             self._catalog, self._catalog_of = replace(known, field_ids=ids), (known, kinds, ids)

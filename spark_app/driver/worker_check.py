@@ -13,8 +13,9 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_app.intake.opening import open_folder
 from spark_app.intake.scanning import format_of
-from spark_app.intake.source_folder import Changed, Listed, SourceFolder, as_text, open_folder
+from spark_app.intake.source_folder import Changed, Listed, SourceFolder, as_text
 from spark_app.kafka.consumer import kafka_input
 from spark_app.model.errors import ConfigurationError, UnreachableError, first_message_line, last_message_line
 from spark_app.ops.log import log

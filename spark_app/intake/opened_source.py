@@ -10,8 +10,8 @@ from spark_app.intake.columns_of_source import SourceColumns
 from spark_app.intake.delta_export import DeltaListing
 from spark_app.intake.delta_traces import LOG, began_in, lost
 from spark_app.intake.finding import FolderListing
+from spark_app.intake.opening import open_folder
 from spark_app.intake.planning import Listing, Plan, Planner
-from spark_app.intake.source_folder import open_folder
 from spark_app.intake.taken_files import TakenFile, TakenFiles, files_of
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake

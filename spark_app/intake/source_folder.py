@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_app.model.errors import ConfigurationError
-from spark_app.model.place import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -228,12 +227,3 @@ def as_text(key: str) -> str:
         return os.fsencode(key).decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:
         return key.encode("ascii", "backslashreplace").decode()
-
-
-def open_folder(place: Place) -> SourceFolder:
-    """The folder at a place."""
-    if not place.scheme:
-        return DiskFolder(place.root)
-    from spark_app.intake.bucket_folder import BucketFolder  # its libraries take time to load
-
-    return BucketFolder(place)

@@ -11,7 +11,6 @@ from typing import TypeVar
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from spark_app.driver.decode_plan import wrapper_of
 from spark_app.driver.table_admission import TableAdmission
 from spark_app.gold.definition import Definition
 from spark_app.lineage.gold_columns import gold_edges
@@ -198,7 +197,7 @@ class LakeGraph:
         origins = RowOrigins.of(self._tables, silver) if known is None and silver in self._there else nothing
         shapes = shapes_of(origins.definitions, projections_of(self._lake))
         sent = {
-            **message_columns(self.ledger, messages, wrapper_of(self._settings)),
+            **message_columns(self.ledger, messages, self._settings.wrapper.names),
             **record_columns(self._layout.bronze),
         }
         graph.connect(silver_edges(silver, columns, sent, shapes, self._settings.reference))

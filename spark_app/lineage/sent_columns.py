@@ -9,9 +9,10 @@ from spark_app.decode.column_fields import column_fields, owner_of
 from spark_app.lineage.graph import APP, By, Place
 from spark_app.lineage.record_columns import OF_BRONZE
 from spark_app.model.catalog import SchemaKey
+from spark_app.model.wrapper import Wrapper
 from spark_app.schemas.field_names import other_names
 from spark_app.schemas.ledger import Ledger
-from spark_app.worker.unwrap import COLUMN, Wrapper
+from spark_app.worker.unwrap import COLUMN
 
 Source = tuple[Place, By]
 Sources = Mapping[str, tuple[Source, ...]]  # path of a column -> what it is made of

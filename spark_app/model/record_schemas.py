@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+TIMESTAMP = pa.timestamp("us", "UTC")
+SHARED = pa.dictionary(pa.int32(), pa.string())  # for text that many rows share: tasks copy numbers instead of text
+
 # The record and its coordinates, as a task reads them and bronze keeps them.
 SOURCE_SCHEMA = pa.schema(
     [
@@ -22,6 +25,29 @@ SOURCE_SCHEMA = pa.schema(
 # only if it has such a record; they are NULL for all other records.
 OMITTED_SCHEMA = pa.schema([("omitted_bytes", pa.int64()), ("omitted_sha256", pa.string())])
 
+# The rows of bronze, and those of records that wait.
+BRONZE_SCHEMA = pa.schema(
+    [
+        *[field.with_type(SHARED) if field.name == "topic" else field for field in SOURCE_SCHEMA],
+        ("topic_id", SHARED),
+        ("schema_id", pa.int64()),
+        ("schema_guid", pa.string()),
+        ("landed_at", TIMESTAMP),
+    ]
+)
+DEFERRED_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("schema_id", pa.int64()),
+        ("waits_for", pa.string()),
+        ("deferred_at", TIMESTAMP),
+        ("table", pa.string()),  # a file has this column only if it has rows of paused tables
+    ]
+)
+
 # The columns of every silver row besides the fields of its message.
 LINEAGE_SCHEMA = pa.schema(
     [
@@ -34,6 +60,10 @@ LINEAGE_SCHEMA = pa.schema(
         ("_landed_at", pa.timestamp("us", "UTC")),
     ]
 )
+
+# The columns that identify a record in bronze, and in silver.
+COORDINATES = ["topic", "topic_id", "partition", "offset"]
+LINEAGE_COORDINATES = ["_topic", "_topic_id", "_partition", "_offset"]
 
 # Column names that no field of a message may have, in any case. Some of them exist only in certain tables.
 RESERVED = frozenset(LINEAGE_SCHEMA.names) | {"_key", "_wrapper", "_schema_guid", "_definition"}

@@ -14,8 +14,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.driver.file_rows import FOLDER, read_rows
 from spark_app.driver.reader import coordinates_of_row
+from spark_app.model.record_schemas import COORDINATES
 from spark_app.storage.storage import Storage
-from spark_app.worker.table_rows import COORDINATES
 
 PRESENT, MISSING, DIFFERING = "present", "missing", "differing"
 DOUBLED, PHANTOM = "doubled", "phantom"

@@ -28,6 +28,7 @@ from spark_app.driver.unit import UnitRunner
 from spark_app.gold.aggregate import Aggregator
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ExitCode
+from spark_app.model.record_schemas import COORDINATES, LINEAGE_COORDINATES
 from spark_app.model.reports import FileEntry, Report, add_counts
 from spark_app.ops.log import log
 from spark_app.recovery import classification
@@ -51,7 +52,7 @@ from spark_app.recovery.requests import Request, key_of
 from spark_app.recovery.scratch_projections import ScratchProjections
 from spark_app.store.commit import schemas_of
 from spark_app.worker.bronze import ranges_of
-from spark_app.worker.table_rows import COORDINATES, LINEAGE_COORDINATES, count_values
+from spark_app.worker.table_rows import count_values
 
 MOST_NAMED = 20
 MAX_EXTRA_ROWS = 1_000_000  # phantoms are counted up to this number

@@ -26,13 +26,14 @@ from spark_app.driver.unit import UnitRunner
 from spark_app.model.catalog import read_schema_key
 from spark_app.model.causes import DROPPED, Cause
 from spark_app.model.errors import ContractError
+from spark_app.model.record_schemas import COORDINATES, LINEAGE_COORDINATES
 from spark_app.model.reports import Report, add_counts
 from spark_app.ops.log import log
 from spark_app.recovery.replay_queue import ReplayQueue
 from spark_app.recovery.request_progress import load_progress, save_progress
 from spark_app.recovery.requests import Request, key_of
 from spark_app.worker.bronze import ranges_of
-from spark_app.worker.table_rows import COORDINATES, LINEAGE_COORDINATES, count_values, resolved_rows
+from spark_app.worker.table_rows import count_values, resolved_rows
 
 CHOSEN = [*COORDINATES, "schema_id", "cause"]
 

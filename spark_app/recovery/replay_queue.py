@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from spark_app.worker.table_rows import COORDINATES
+from spark_app.model.record_schemas import COORDINATES
 
 COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 PACKED = pa.schema([("packed", pa.binary())])

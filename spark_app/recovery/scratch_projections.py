@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from spark_app.driver.decode_plan import wrapper_of
 from spark_app.driver.open_lake import OpenLake
 from spark_app.model.projections import Join, Projection
+from spark_app.model.record_schemas import LINEAGE_COORDINATES
 from spark_app.model.reports import FileEntry, Report
 from spark_app.ops.log import log
 from spark_app.projections.expressions import calls_hmac, columns_of
@@ -26,9 +26,7 @@ from spark_app.storage.reference_files import key_of
 from spark_app.storage.storage import Storage
 from spark_app.store.numbered_definitions import projections_of
 from spark_app.worker import files
-from spark_app.worker.fit import table_columns
-from spark_app.worker.placement import known_types
-from spark_app.worker.table_rows import LINEAGE_COORDINATES
+from spark_app.worker.fit import known_types, table_columns
 
 NUMBER = "_definition"
 IN_FORCE = -1  # the number of rows that silver lacks
@@ -68,7 +66,7 @@ class ScratchProjections:
         actual = self._actual(table, first, last)
         by_number = {IN_FORCE: self._in_force(name), **self._by_number}
         catalog, routing = self._opened.schemas.ledger.catalog(), self._opened.tables.routing()
-        wrapper, fixed = wrapper_of(self._opened.settings), routing.fixed.get(name)
+        wrapper, fixed = self._opened.settings.wrapper.names, routing.fixed.get(name)
         types = known_types(table_columns(routing.messages[name], catalog.columns, wrapper, fixed), catalog)
         for entry in entries:
             with self._scratch.open_input(f"{table}/{entry.path}") as source:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from spark_app.model import wrapper
 from spark_app.settings.connections import Section
 
 
@@ -47,3 +48,8 @@ class Wrapper(Section):
         if self.schema_id and not self.payload:
             raise ValueError("schema_id is of no use without payload")
         return self
+
+    @property
+    def names(self) -> wrapper.Wrapper | None:
+        """The wrapper's fields; None = the records' messages are the events."""
+        return wrapper.Wrapper(self.payload, self.schema_id) if self.payload else None

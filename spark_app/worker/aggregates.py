@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from spark_app.model.record_schemas import TIMESTAMP
 from spark_app.storage.storage import Storage
 from spark_app.worker.table_batches import read_batches
-from spark_app.worker.table_rows import TIMESTAMP
 
 ROWS, BYTES = 1 << 15, 16 << 20  # of a chunk: the most rows, and about the most bytes
 WIDE = pa.decimal128(38, 0)  # the type of a sum of integers, which is exact

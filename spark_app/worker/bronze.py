@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.model.offsets import Span
-from spark_app.model.record_schemas import OMITTED_SCHEMA
+from spark_app.model.record_schemas import BRONZE_SCHEMA, COORDINATES, OMITTED_SCHEMA
 from spark_app.storage.storage import Storage
-from spark_app.worker.table_rows import BRONZE_SCHEMA, COORDINATES
 
 if TYPE_CHECKING:
     from pyarrow.dataset import ParquetFileFormat

@@ -12,8 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from spark_app.decode.merged_columns import find_clash, merge_columns
+from spark_app.model.aliases import aliased_fields
+from spark_app.model.catalog import Catalog
 from spark_app.model.causes import Cause, Reject
 from spark_app.model.record_schemas import RESERVED
+from spark_app.model.wrapper import Wrapper
 from spark_app.worker import unwrap
 from spark_app.worker.conversions import convert
 
@@ -24,7 +27,7 @@ CLASH = "its columns clash with those of the table's other message types: they d
 def table_columns(
     messages: Iterable[str],
     known: Mapping[str, pa.Schema],
-    wrapper: unwrap.Wrapper | None = None,
+    wrapper: Wrapper | None = None,
     fixed: pa.Schema | None = None,
 ) -> pa.Schema:
     """The columns of a table with rows of these message types, in this order.
@@ -46,7 +49,7 @@ def table_columns(
     return pa.schema([*columns, *rest])
 
 
-def _rest_of(outer: str, known: Mapping[str, pa.Schema], wrapper: unwrap.Wrapper | None) -> pa.Schema:
+def _rest_of(outer: str, known: Mapping[str, pa.Schema], wrapper: Wrapper | None) -> pa.Schema:
     """The column for the wrapper's other fields; no column if there are none."""
     if wrapper is None or not outer:
         return NOTHING
@@ -56,6 +59,16 @@ def _rest_of(outer: str, known: Mapping[str, pa.Schema], wrapper: unwrap.Wrapper
 
 def _inside(rest: pa.Schema) -> pa.Schema:
     return pa.schema([field for column in rest for field in column.type])
+
+
+def known_types(columns: pa.Schema, catalog: Catalog) -> pa.Schema:
+    """The columns that a rule can name: those of the tables, and those that only other message types have, by all of
+    their names."""
+    known = [field for columns_of_type in catalog.columns.values() for field in columns_of_type]
+    known += (one for kind, names in catalog.aliases.items() for one in aliased_fields(catalog.columns[kind], names))
+    found = {field.name.lower(): field for field in reversed(known)}
+    own = {name.lower() for name in columns.names}
+    return pa.schema([*columns, *(field for name, field in found.items() if name not in own)])
 
 
 def fit(table: pa.Table, columns: pa.Schema) -> tuple[pa.Table, np.ndarray, list[Reject]]:

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from spark_app.model.aliases import aliased_fields
 from spark_app.model.catalog import Catalog
 from spark_app.model.causes import Reject
 from spark_app.worker import unwrap
-from spark_app.worker.fit import fit, table_columns
+from spark_app.worker.fit import fit, known_types, table_columns
 from spark_app.worker.pick import pick
 from spark_app.worker.route import Routed, route
 from spark_app.worker.task_plan import TaskPlan
@@ -79,16 +78,6 @@ class Placement:
                 messages, self._catalog.columns, self._plan.wrapper, self._plan.routing.fixed.get(fixed)
             )
         return self._columns[messages, fixed]
-
-
-def known_types(columns: pa.Schema, catalog: Catalog) -> pa.Schema:
-    """The columns that a rule can name: those of the tables, and those that only other message types have, by all of
-    their names."""
-    known = [field for columns_of_type in catalog.columns.values() for field in columns_of_type]
-    known += (one for kind, names in catalog.aliases.items() for one in aliased_fields(catalog.columns[kind], names))
-    found = {field.name.lower(): field for field in reversed(known)}
-    own = {name.lower() for name in columns.names}
-    return pa.schema([*columns, *(field for name, field in found.items() if name not in own)])
 
 
 def _with_column(table: pa.Table, name: str, column: pa.Array) -> pa.Table:

@@ -10,33 +10,16 @@ import pyarrow.compute as pc
 
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.causes import Cause
-from spark_app.model.record_schemas import LINEAGE_SCHEMA, OMITTED_SCHEMA, SOURCE_SCHEMA
+from spark_app.model.record_schemas import (
+    BRONZE_SCHEMA,
+    COORDINATES,
+    LINEAGE_SCHEMA,
+    OMITTED_SCHEMA,
+    SOURCE_SCHEMA,
+    TIMESTAMP,
+)
 from spark_app.worker.framing import Frames
 
-TIMESTAMP = pa.timestamp("us", "UTC")
-SHARED = pa.dictionary(pa.int32(), pa.string())  # for text that many rows share: tasks copy numbers instead of text
-COORDINATES = ["topic", "topic_id", "partition", "offset"]
-BRONZE_SCHEMA = pa.schema(
-    [
-        *[field.with_type(SHARED) if field.name == "topic" else field for field in SOURCE_SCHEMA],
-        ("topic_id", SHARED),
-        ("schema_id", pa.int64()),
-        ("schema_guid", pa.string()),
-        ("landed_at", TIMESTAMP),
-    ]
-)
-DEFERRED_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("topic_id", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("schema_id", pa.int64()),
-        ("waits_for", pa.string()),
-        ("deferred_at", TIMESTAMP),
-        ("table", pa.string()),  # a file has this column only if it has rows of paused tables
-    ]
-)
 LINEAGE_OF = {
     "_topic": "topic",
     "_topic_id": "topic_id",
@@ -45,7 +28,6 @@ LINEAGE_OF = {
     "_kafka_timestamp": "timestamp",
     "_landed_at": "landed_at",
 }
-LINEAGE_COORDINATES = ["_topic", "_topic_id", "_partition", "_offset"]  # `COORDINATES` with silver's column names
 Failed = tuple[str, tuple[str, ...], int]  # silver table, failed rules that keep the row out of it, definition
 LONGEST_TEXT = 1000  # characters of a detail or message type: a schema's names may be far longer
 NUMBER = "protolake table number"  # no Protobuf field can have this name

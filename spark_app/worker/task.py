@@ -21,7 +21,7 @@ from spark_app.model.catalog import Catalog, SchemaKey, wait_for_change
 from spark_app.model.causes import Cause, Reject
 from spark_app.model.definitions import Origin
 from spark_app.model.pauses import FailedRow
-from spark_app.model.record_schemas import OMITTED_SCHEMA
+from spark_app.model.record_schemas import COORDINATES, OMITTED_SCHEMA
 from spark_app.model.reports import Report
 from spark_app.storage import failpoints
 from spark_app.worker import framing, row_checks, table_rows, unwrap
@@ -34,7 +34,6 @@ from spark_app.worker.row_checks import Checked
 from spark_app.worker.row_projections import RowProjections
 from spark_app.worker.shuffle import Pack, split_small
 from spark_app.worker.stopwatch import Stopwatch
-from spark_app.worker.table_rows import COORDINATES
 from spark_app.worker.tally import Tally
 from spark_app.worker.task_plan import TaskPlan
 

@@ -9,10 +9,10 @@ from spark_app.decode.decoder import STRICT
 from spark_app.model.catalog import DecodeOptions
 from spark_app.model.definitions import NO_RULES, Definitions
 from spark_app.model.table_names import TableNames
+from spark_app.model.wrapper import Wrapper
 from spark_app.storage.storage import Storage
 from spark_app.worker.framing import UnframedSchema
 from spark_app.worker.route import Routing
-from spark_app.worker.unwrap import Wrapper
 
 
 @dataclass(frozen=True)

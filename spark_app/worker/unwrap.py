@@ -6,28 +6,14 @@ a frame of its own. If it has none, its schema is the one that the wrapper names
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
+from spark_app.model.wrapper import Wrapper
 from spark_app.worker import framing
 
 COLUMN = "_wrapper"
 UNNAMED: framing.UnframedSchema = (framing.NO_SCHEMA, framing.FIRST_MESSAGE)
-
-
-@dataclass(frozen=True)
-class Wrapper:
-    """Names of the wrapper's fields: the payload (bytes), and its schema id (an integer; "" = payloads are framed)."""
-
-    payload: str
-    schema_id: str = ""
-
-    @property
-    def own(self) -> tuple[str, str]:
-        """Fields that silver does not keep, because they are the frame of the payload."""
-        return self.payload, self.schema_id
 
 
 def unwrap(wrappers: pa.Table, wrapper: Wrapper) -> tuple[pa.Array, framing.Frames]:

@@ -18,8 +18,9 @@ from spark_app.intake import bucket_folder
 from spark_app.intake.bucket_folder import BucketFolder
 from spark_app.intake.columns_of_source import SourceColumns
 from spark_app.intake.delta_export import DeltaListing
+from spark_app.intake.opening import open_folder
 from spark_app.intake.scanning import JSON, PARQUET, scan
-from spark_app.intake.source_folder import Changed, open_folder
+from spark_app.intake.source_folder import Changed
 from spark_app.intake.taken_files import TakenFile, TakenFiles
 from spark_app.model.errors import ConfigurationError, ContractError
 from spark_app.model.place import Place

@@ -12,8 +12,8 @@ from spark_app.audit.source_files import Files
 from spark_app.intake import scanning
 from spark_app.intake.columns_of_source import SourceColumns
 from spark_app.intake.file_input import FileShare, Part
+from spark_app.intake.opening import open_folder
 from spark_app.intake.scanning import JSON, Unreadable, format_of, scan
-from spark_app.intake.source_folder import open_folder
 from spark_app.intake.taken_files import TakenFile, TakenFiles
 from spark_app.model.offsets import Span
 from spark_app.settings.models import Settings

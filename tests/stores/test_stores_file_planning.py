@@ -17,8 +17,9 @@ from spark_app.intake import finding
 from spark_app.intake.columns_of_source import SourceColumns
 from spark_app.intake.file_input import FileFailed, FileShare
 from spark_app.intake.finding import FolderListing
+from spark_app.intake.opening import open_folder
 from spark_app.intake.planning import Plan, Planner
-from spark_app.intake.source_folder import DiskFolder, Listed, open_folder
+from spark_app.intake.source_folder import DiskFolder, Listed
 from spark_app.intake.taken_files import TakenFiles
 from spark_app.model.errors import ContractError
 from spark_app.settings.models import Batch

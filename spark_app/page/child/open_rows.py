@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from spark_app.model.record_schemas import COORDINATES
 from spark_app.queries.locked_tables import connect, open_tables
 from spark_app.queries.quoting import quoted
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
-from spark_app.worker.table_rows import COORDINATES
 
 SAME = " AND ".join(f"q.{name} IS NOT DISTINCT FROM r.{name}" for name in COORDINATES)
 

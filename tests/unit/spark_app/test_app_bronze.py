@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_app.model.record_schemas import BRONZE_SCHEMA, COORDINATES
 from spark_app.storage.local import LocalStorage
 from spark_app.worker import bronze
 from spark_app.worker.bronze import Share
-from spark_app.worker.table_rows import BRONZE_SCHEMA, COORDINATES
 from tests.support.frames import batch_of
 
 Coordinate = tuple[str, str | None, int, int]

@@ -12,9 +12,9 @@ import pytest
 
 from spark_app.model.catalog import Catalog, Decodable, DecodeOptions, SchemaKey
 from spark_app.model.reports import Report
+from spark_app.model.wrapper import Wrapper
 from spark_app.worker import framing, task
 from spark_app.worker.route import By, Routing
-from spark_app.worker.unwrap import Wrapper
 from tests.support.frames import batch_of, frame, headers_of
 from tests.support.protos import PROTO3, catalog_of, compile_text, message_class, renamed
 from tests.unit.spark_app.test_app_pass import places, plan_for, read_back

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from spark_app.model.catalog import Catalog
 from spark_app.model.causes import Cause
+from spark_app.model.record_schemas import BRONZE_SCHEMA
 from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
 from spark_app.storage.local import LocalStorage
 from spark_app.worker import files, task
 from spark_app.worker.bronze import Share, find_row_groups
 from spark_app.worker.route import Routing
-from spark_app.worker.table_rows import BRONZE_SCHEMA
 from spark_app.worker.task_plan import TaskPlan
 from tests.support.cost import least_cpu
 from tests.support.examples import examples

@@ -11,12 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_app.model.record_schemas import OMITTED_SCHEMA
+from spark_app.model.record_schemas import BRONZE_SCHEMA, OMITTED_SCHEMA
 from spark_app.model.reports import Report
 from spark_app.storage.local import LocalStorage
 from spark_app.worker.bronze import Share, find_row_groups
 from spark_app.worker.framing import VALUE_HEADER
-from spark_app.worker.table_rows import BRONZE_SCHEMA
 from tests.support.frames import batch_of, frame, headers_of, leave_out
 from tests.unit.spark_app.test_app_pass import KINDS, LAYOUT, OLD, event, places, plan_for, read_back, run
 

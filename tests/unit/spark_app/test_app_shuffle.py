@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_app.model.field_ids import NO_IDS
+from spark_app.model.record_schemas import SHARED
 from spark_app.model.reports import Report
 from spark_app.worker import shuffle
 from spark_app.worker.buffers import Groups
 from spark_app.worker.shuffle import Pack, gather, split_small
-from spark_app.worker.table_rows import NOWHERE, NUMBER, SHARED, split_by_table
+from spark_app.worker.table_rows import NOWHERE, NUMBER, split_by_table
 from tests.unit.spark_app.test_app_pass import plan_for
 
 NARROW = pa.schema([("at", pa.int64()), ("kind", SHARED), (NUMBER, pa.int64())])

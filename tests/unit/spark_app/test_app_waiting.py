@@ -11,7 +11,7 @@ import pytest
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.driver import deferred_files
 from spark_app.driver.deferred_files import MIXED, DeferredFiles, group_by_key
-from spark_app.worker.table_rows import DEFERRED_SCHEMA
+from spark_app.model.record_schemas import DEFERRED_SCHEMA
 from tests.support.units import open_committer
 
 TABLE = "deferred_events"
