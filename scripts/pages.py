@@ -13,22 +13,22 @@ import pyarrow as pa
 from deltalake import Schema
 
 from scripts.change_cases import CASES, Case
-from spark_app.decode.reference import load_files
-from spark_app.decode.typemap import arrow_schema, ordered_fields
-from spark_app.driver.change_outcomes import Judgement, findings_of
-from spark_app.driver.schema_comparison import mark_readded
-from spark_app.driver.schema_decisions import decided
-from spark_app.driver.schema_resolver import limits_of
 from spark_app.model.catalog import Decodable
 from spark_app.model.causes import CAUSE_HELP
 from spark_app.model.record_schemas import RESERVED
 from spark_app.model.schema_findings import DEFAULTS, SchemaFinding
-from spark_app.schemas.changes import Version, differences
-from spark_app.schemas.descriptors import compile_sources, digest
-from spark_app.schemas.ledger import message_types
-from spark_app.schemas.registry import ROOT, Sources
+from spark_app.protobuf.changes.comparison import mark_readded
+from spark_app.protobuf.changes.decisions import decided
+from spark_app.protobuf.changes.differences import Version, differences
+from spark_app.protobuf.changes.outcomes import Judgement, findings_of
+from spark_app.protobuf.columns.conversions import BIG, BYTES, CONVERSIONS, FLAG, INTEGER, REAL, TEXT
+from spark_app.protobuf.columns.types import arrow_schema, ordered_fields
+from spark_app.protobuf.decode.reference import load_files
+from spark_app.protobuf.schemas.descriptors import compile_sources, digest
+from spark_app.protobuf.schemas.ledger import message_types
+from spark_app.protobuf.schemas.registry import ROOT, Sources
+from spark_app.protobuf.schemas.resolver import limits_of
 from spark_app.settings.models import Schemas
-from spark_app.worker.conversions import BIG, BYTES, CONVERSIONS, FLAG, INTEGER, REAL, TEXT
 
 PAGE = Path(__file__).parents[1] / "docs" / "decoding.md"
 BLOCK = re.compile(r"(<!-- (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)

@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     if sys.argv[1:2] == ["run"]:  # who stops the app while it is still being loaded gets the same answer as later
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    from spark_app.cli import entry
+    from spark_app.app.cli import entry
 
     entry.main()
 

@@ -11,7 +11,7 @@ from typing import Any
 from scripts.benches.filed import Filed
 from scripts.benches.stand import Stand
 from scripts.benches.usage import cpu_seconds
-from spark_app.store.manifest import Change, Manifest, counts_of
+from spark_app.lake.delta.manifest import Change, Manifest, counts_of
 
 WARMING = 2  # the first batch admits the tables, so its job runs twice
 STEPS = ("job", "manifest", "commits")

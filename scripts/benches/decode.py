@@ -29,17 +29,17 @@ from scripts.benches.result import Figure, Finding
 from scripts.benches.row_udf import spark_rates
 from scripts.benches.targets import BAD
 from scripts.local.errors import LocalError
-from spark_app.decode import Decoder, decoder_for
-from spark_app.decode.columns import ColumnBuilder
-from spark_app.decode.reference import ReferenceParser
+from spark_app.lake.files.local import LocalStorage
 from spark_app.model.catalog import Catalog, DecodeOptions
 from spark_app.model.record_schemas import SOURCE_SCHEMA
 from spark_app.model.table_names import TableNames
-from spark_app.spark import jvm
-from spark_app.storage.local import LocalStorage
-from spark_app.worker import task
-from spark_app.worker.route import Routing
-from spark_app.worker.task_plan import TaskPlan
+from spark_app.protobuf.decode import Decoder, decoder_for
+from spark_app.protobuf.decode.columns import ColumnBuilder
+from spark_app.protobuf.decode.reference import ReferenceParser
+from spark_app.tables.route import Routing
+from spark_app.units.spark import jvm
+from spark_app.units.worker import task
+from spark_app.units.worker.task_plan import TaskPlan
 
 SHARES = (0.0, 0.01, 0.5, 1.0)
 KINDS = ("flat", "rich")

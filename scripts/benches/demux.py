@@ -34,10 +34,10 @@ from scripts.benches.stand import Workshop, open_workshop
 from scripts.benches.targets import DEMUX
 from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import LocalError
-from spark_app.driver.open_lake import OpenLake
-from spark_app.driver.reader import FROM_BRONZE, read_bronze
-from spark_app.driver.unit import UnitOptions
-from spark_app.storage.lake import Lake
+from spark_app.lake.lake import Lake
+from spark_app.units.driver.open_lake import OpenLake
+from spark_app.units.driver.reader import FROM_BRONZE, read_bronze
+from spark_app.units.driver.unit import UnitOptions
 
 WRONG = 65
 FILES = 4  # of bronze, one task each

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from spark_app.driver.job_input import Records
 from spark_app.model.offsets import Span
 from spark_app.model.record_schemas import SOURCE_SCHEMA
-from spark_app.worker.bronze import first_records
+from spark_app.sources.bronze import first_records
+from spark_app.units.driver.job_input import Records
 
 BATCH = 50_000  # records
 

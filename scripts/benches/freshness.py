@@ -28,8 +28,8 @@ from scripts.benches.targets import AGE_P50, AGE_P99, CORES, GROWTH, MEMORY, MEM
 from scripts.benches.usage import Meter
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import TOPIC
-from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import read_json
+from spark_app.lake.files.state_files import read_json
+from spark_app.lake.lake import Lake
 
 WARMTH_S = 60.0
 WARM_RECORDS = 20_000  # before the measurement begins

@@ -30,8 +30,8 @@ from scripts.benches.stand import Stand, Workshop, open_workshop
 from scripts.benches.targets import HISTORY, TOUCHED, TOUCHED_TABLES
 from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import LocalError
-from spark_app.gold.aggregate import Aggregator
-from spark_app.gold.compute import AggregateComputer
+from spark_app.followers.gold.aggregate import Aggregator
+from spark_app.followers.gold.compute import AggregateComputer
 
 WARMING = 2
 WRONG = 65

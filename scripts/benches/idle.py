@@ -31,8 +31,8 @@ from scripts.local.kafka import Kafka
 from scripts.local.options import TOPIC
 from scripts.local.registry import Registry
 from scripts.local.server import last_line
+from spark_app.lake.lake import Lake
 from spark_app.settings.models import Batch
-from spark_app.storage.lake import Lake
 
 WARM_RECORDS = 2000
 SETTLE_S = 30.0  # after the records, for gold; the JVM goes on compiling for minutes

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from scripts.benches import messages
 from spark_app.model.catalog import Decodable
-from spark_app.schemas.descriptors import digest
+from spark_app.protobuf.schemas.descriptors import digest
 
 SEED = 7
 

@@ -19,13 +19,13 @@ from scripts.benches import result
 from scripts.benches.messages import INDEX
 from scripts.benches.payloads import Payloads
 from scripts.benches.servers import app_settings, told
-from spark_app.decode import Decoder, decoder_for
-from spark_app.decode.reference import ReferenceParser
-from spark_app.decode.typemap import is_map, ordered_fields
 from spark_app.model.catalog import Decodable
-from spark_app.ops.log import LEVELS, log
+from spark_app.model.log import LEVELS, log
+from spark_app.protobuf.columns.types import is_map, ordered_fields
+from spark_app.protobuf.decode import Decoder, decoder_for
+from spark_app.protobuf.decode.reference import ReferenceParser
 from spark_app.settings import config
-from spark_app.spark import session
+from spark_app.units.spark import session
 
 FILES = 4
 NOBODY = "127.0.0.1:9"

@@ -20,8 +20,8 @@ from scripts.benches.servers import open_servers
 from scripts.benches.shape import Shape
 from scripts.benches.tasks import Run, Source, Task
 from scripts.local.options import TOPIC
-from spark_app.decode import Decoder, decoder_for
 from spark_app.model.catalog import Decodable, DecodeOptions
+from spark_app.protobuf.decode import Decoder, decoder_for
 
 END = 1 << 30  # pyarrow 26 cannot slice without an end
 PARTS = {"flat": 1, "rich": 5}  # kind -> divisor of the number of records

@@ -22,15 +22,15 @@ from scripts.benches import frames
 from scripts.benches.filed import Filed
 from scripts.benches.servers import app_settings, told
 from scripts.local.registry import Registry
-from spark_app.driver.open_lake import OpenLake
-from spark_app.driver.unit import UnitOptions, UnitRunner
+from spark_app.lake.lake import Lake
+from spark_app.model.log import LEVELS, log
 from spark_app.model.place import Place
 from spark_app.model.reports import Report
-from spark_app.ops.log import LEVELS, log
 from spark_app.settings import config
 from spark_app.settings.models import Settings
-from spark_app.spark import jvm, session
-from spark_app.storage.lake import Lake
+from spark_app.units.driver.open_lake import OpenLake
+from spark_app.units.driver.unit import UnitOptions, UnitRunner
+from spark_app.units.spark import jvm, session
 
 NOBODY = "127.0.0.1:9"
 ORIGIN = UnitOptions({}, bump_in_place=True)

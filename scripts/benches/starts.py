@@ -31,8 +31,8 @@ from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
 from scripts.local.server import last_line
 from scripts.local.training import ARCHIVE, train
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
-from spark_app.storage.lake import Lake
 
 LOOK_S = 0.02
 PATIENCE_S = 600.0  # a limit, so that every wait ends

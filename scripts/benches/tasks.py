@@ -16,20 +16,20 @@ from confluent_kafka import Consumer, TopicPartition
 from scripts.benches import messages, result, topics
 from scripts.benches.shape import Shape, game_names
 from scripts.local.errors import LocalError
-from spark_app.decode.decoder import STRICT, decoder_for
-from spark_app.kafka.consumer import kafka_input
-from spark_app.kafka.consumer.kafka_input import Share
+from spark_app.lake.files.local import LocalStorage
 from spark_app.model.catalog import Catalog, Decodable
 from spark_app.model.offsets import Span
 from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
-from spark_app.schemas.descriptors import digest
+from spark_app.protobuf.decode.decoder import STRICT, decoder_for
+from spark_app.protobuf.schemas.descriptors import digest
 from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import Batch
-from spark_app.storage.local import LocalStorage
-from spark_app.worker import task
-from spark_app.worker.route import Routing
-from spark_app.worker.task_plan import TaskPlan
+from spark_app.sources.kafka.consumer import input as kafka_input
+from spark_app.sources.kafka.consumer.input import Share
+from spark_app.tables.route import Routing
+from spark_app.units.worker import task
+from spark_app.units.worker.task_plan import TaskPlan
 
 WRONG = 65
 Run = Callable[[Iterator[pa.RecordBatch]], int]  # returns the number of records

@@ -29,9 +29,9 @@ from scripts.benches.stand import ORIGIN, Stand, Workshop, open_workshop
 from scripts.benches.targets import CATCH_UP, FEW_WAITING, MANY_WAITING, WAITING_MEMORY, WAITING_UNIT
 from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import LocalError
-from spark_app.driver.deferred import DeferredDecoder
 from spark_app.model.reports import Report
-from spark_app.worker.table_rows import deferred_rows
+from spark_app.units.driver.deferred import DeferredDecoder
+from spark_app.units.worker.table_rows import deferred_rows
 
 WRONG = 65
 TABLES = 7

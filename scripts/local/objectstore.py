@@ -18,8 +18,8 @@ from obstore.store import S3Store
 from scripts.local.errors import LocalError
 from scripts.local.ports import HOST, free_ports
 from scripts.local.server import Server
+from spark_app.lake.files.store_keys import read_credentials
 from spark_app.model.place import Place
-from spark_app.storage.store_keys import read_credentials
 
 BUCKET = "lake"
 REGION = "us-east-1"  # any is right

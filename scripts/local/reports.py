@@ -3,7 +3,7 @@
 import threading
 
 from scripts.local import status
-from spark_app.storage.lake import Lake
+from spark_app.lake.lake import Lake
 
 EVERY_S = 2.0  # the app writes it every 5 s, and each request to a bucket costs money
 

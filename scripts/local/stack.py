@@ -30,12 +30,12 @@ from scripts.local.spark_cluster import ClusterServer, SparkMaster, SparkWorker
 from scripts.local.supervision import Supervisor
 from scripts.local.table import View
 from scripts.local.training import train
+from spark_app.lake.files.store_keys import read_credentials
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ProtolakeError, UnreachableError
+from spark_app.page.files import PageFiles
 from spark_app.page.own_folders import make_folders
 from spark_app.settings import config
-from spark_app.storage.lake import Lake
-from spark_app.storage.page_files import PageFiles
-from spark_app.storage.store_keys import read_credentials
 
 SETUP_SECONDS = 120.0
 SPARK_STOP_S = 22.0

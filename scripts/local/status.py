@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from spark_app.app.text.status import notes, rows_by_version, table_rows
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ProtolakeError
-from spark_app.ops.status_text import notes, rows_by_version, table_rows
-from spark_app.storage.lake import Lake
 
 COUNTS = ("bronze", "deferred", "dropped", "lost", "quarantine", "tables", "versions")
 KEPT = (*COUNTS, "paused", "schema_warnings")  # of an earlier run

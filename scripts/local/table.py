@@ -14,8 +14,8 @@ from rich.text import Text
 
 from scripts.local.program import Exit, Process
 from scripts.local.status import Status
+from spark_app.app.text.status import BY_ACTION
 from spark_app.model.errors import ExitCode
-from spark_app.ops.status_text import BY_ACTION
 
 RELAUNCHING = "relaunching for the new schema"
 

@@ -1,4 +1,1 @@
-"""The running app: it connects the packages and returns the exit code of a run; also the shell and the class training.
-
-It stands above all other packages: it starts the streaming query, from which every record comes.
-"""
+"""Start, run, stop, exit: the command line (`cli`), its `text`, the `process`, the pipeline, the shell."""

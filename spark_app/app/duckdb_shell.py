@@ -10,11 +10,11 @@ from typing import Any
 
 import duckdb
 
+from spark_app.lake.delta.opened_table import open_table
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError
-from spark_app.queries.locked_tables import view_of
+from spark_app.page.queries.locked_tables import view_of
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake
-from spark_app.store.opened_table import open_table
 
 
 def start(settings: Settings) -> None:

@@ -21,41 +21,41 @@ from typing import Any, NoReturn
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
-from spark_app.app.executor_watch import ExecutorWatch
-from spark_app.app.feeds import Feed, feed_of
-from spark_app.driver import initial_counts
-from spark_app.driver.deferred import DeferredDecoder
-from spark_app.driver.open_lake import OpenLake
-from spark_app.driver.schema_events import SchemaEvents
-from spark_app.driver.schema_resolver import RETRY_WAIT_S
-from spark_app.driver.unit import UnitRunner
-from spark_app.driver.worker_merger import WorkerMerger
-from spark_app.events.event_log import EventLog
-from spark_app.events.events_table import EventsTable
-from spark_app.events.settings_event import keep_settings, settings_event
+from spark_app.app.process import temporary_folders
+from spark_app.app.process.lifecycle import ProcessLifecycle
+from spark_app.followers.events.event_log import EventLog
+from spark_app.followers.events.events_table import EventsTable
+from spark_app.followers.events.settings_event import keep_settings, settings_event
 from spark_app.followers.follower import Follower
-from spark_app.followers.follower_thread import FollowerThread
+from spark_app.followers.gold.aggregate import Aggregator
+from spark_app.followers.gold.compute import AggregateComputer
 from spark_app.followers.kept_manifests import KeptManifests
-from spark_app.gold.aggregate import Aggregator
-from spark_app.gold.compute import AggregateComputer
-from spark_app.kafka import topics
-from spark_app.kafka.broker_access import ACCESS_DENIED_TIMEOUT_S
+from spark_app.followers.thread import FollowerThread
+from spark_app.lake.delta import inventory, statistics
+from spark_app.lake.delta.findings import refuse
+from spark_app.lake.files import failpoints
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ContractError, ExitCode, UnreachableError
 from spark_app.model.events import Event
-from spark_app.ops.log import log
-from spark_app.ops.status import Status
-from spark_app.process import temporary_folders
-from spark_app.process.disk_space import DiskSpaceGuard, StopRequested
-from spark_app.process.lifecycle import ProcessLifecycle
-from spark_app.process.run_context import RunContext
+from spark_app.model.log import log
+from spark_app.protobuf.schemas.events import SchemaEvents
+from spark_app.protobuf.schemas.registry import RegistryAccessDenied, RegistryUnreachable
+from spark_app.protobuf.schemas.resolver import RETRY_WAIT_S
 from spark_app.recovery.executor import RequestExecutor
-from spark_app.schemas.registry import RegistryAccessDenied, RegistryUnreachable
 from spark_app.settings.models import Settings
-from spark_app.spark import cluster, jvm, session
-from spark_app.storage import failpoints
-from spark_app.storage.lake import Lake
-from spark_app.store import checkpoint, inventory, statistics
-from spark_app.store.findings import refuse
+from spark_app.sources.kafka import topics
+from spark_app.sources.kafka.broker_access import ACCESS_DENIED_TIMEOUT_S
+from spark_app.units.driver import initial_counts
+from spark_app.units.driver.deferred import DeferredDecoder
+from spark_app.units.driver.disk_space import DiskSpaceGuard, StopRequested
+from spark_app.units.driver.executor_watch import ExecutorWatch
+from spark_app.units.driver.feeds import Feed, feed_of
+from spark_app.units.driver.open_lake import OpenLake
+from spark_app.units.driver.run_context import RunContext
+from spark_app.units.driver.status import Status
+from spark_app.units.driver.unit import UnitRunner
+from spark_app.units.driver.worker_merger import WorkerMerger
+from spark_app.units.spark import checkpoint, cluster, jvm, session
 
 DEFERRED_INTERVAL_S = 2.0
 FORGET_EVERY_S = 60.0

@@ -12,16 +12,16 @@ from typing import Any, NoReturn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_app.driver.table_admission import NO_SCHEMAS
-from spark_app.driver.table_aliases import newest_names
+from spark_app.lake.files.state_files import read_durable
+from spark_app.lake.lake import Lake
 from spark_app.model.catalog import Catalog
 from spark_app.model.errors import ConfigurationError, ContractError, UsageError
 from spark_app.model.table_names import TableNames
-from spark_app.schemas.ledger import Ledger
+from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
-from spark_app.spark import jvm, session
-from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import read_durable
+from spark_app.tables.admission import NO_SCHEMAS
+from spark_app.tables.aliases import newest_names
+from spark_app.units.spark import jvm, session
 
 
 def start(settings: Settings) -> None:

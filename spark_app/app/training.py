@@ -17,16 +17,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_app.driver.job_input import Records
-from spark_app.driver.open_lake import OpenLake
-from spark_app.driver.unit import UnitOptions, UnitRunner
-from spark_app.kafka import spark_source
+from spark_app.lake.lake import Lake
 from spark_app.model.offsets import Span
 from spark_app.model.record_schemas import SOURCE_SCHEMA
 from spark_app.settings import config
 from spark_app.settings.models import Settings
-from spark_app.spark import jvm, session
-from spark_app.storage.lake import Lake
+from spark_app.sources.kafka import spark_source
+from spark_app.units.driver.job_input import Records
+from spark_app.units.driver.open_lake import OpenLake
+from spark_app.units.driver.unit import UnitOptions, UnitRunner
+from spark_app.units.spark import jvm, session
 
 NOBODY = "127.0.0.1:9"
 BATCHES = 3

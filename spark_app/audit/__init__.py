@@ -1,4 +1,4 @@
-"""Checks a lake record by record: is each record of Kafka in exactly one table, with the content that its bytes give?
+"""The second reader: is each record in exactly one table, with the content that its bytes give?
 
 The audit runs on request, after all stages of a record, and shares no code with the writer: it reads frames itself,
 parses payloads with Google's message classes, reads tables with delta-rs and Arrow, and computes gold with Arrow. Only

@@ -17,11 +17,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
 from spark_app.audit.source_records import NO_TYPE, Records
-from spark_app.kafka import broker_access
-from spark_app.kafka.client import ANSWER_S, client_options, silent
 from spark_app.model.errors import ConfigurationError, ProtolakeError, UnreachableError
 from spark_app.model.offsets import Span
 from spark_app.settings.connections import KafkaSettings
+from spark_app.sources.kafka import broker_access
+from spark_app.sources.kafka.client import ANSWER_S, client_options, silent
 
 AT_ONCE = 10_000
 BYTES_AT_ONCE = 32 << 20  # about, if all messages are as large as the largest of the last poll

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_app.lake.files.opening import open_storage
+from spark_app.lake.files.reference_files import KEY, key_of
+from spark_app.lake.lake import Lake
 from spark_app.model.place import Place
-from spark_app.storage.lake import Lake
-from spark_app.storage.opening import open_storage
-from spark_app.storage.reference_files import KEY, key_of
 
 
 def join(lake: Lake, name: str, reference: dict[str, Any], rows: pa.Table) -> dict[str, pa.Array] | None:

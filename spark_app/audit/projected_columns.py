@@ -17,7 +17,7 @@ from spark_app.audit.projection_sql import calls_hmac, computed, known_times, us
 from spark_app.audit.record_rules import Piece
 from spark_app.audit.sent_rows import sent_rows, type_of
 from spark_app.audit.values import mark, unequal
-from spark_app.storage.hmac_key import fingerprint_of, read_key
+from spark_app.lake.files.hmac_key import fingerprint_of, read_key
 
 GONE = "rows have columns of a version of a reference table that is no longer kept: those were not compared"
 OTHER_KEY = "rows have columns made with another key than that of silver.hmac_key_file: those were not compared"

@@ -11,9 +11,9 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 
+from spark_app.lake.files.state_files import read_durable
+from spark_app.lake.lake import Lake
 from spark_app.model.catalog import MessageIndex, SchemaKey
-from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import read_durable
 
 COUNTS, SKIPS = True, False  # whether a writer counts map entries when it numbers messages
 

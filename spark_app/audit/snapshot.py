@@ -17,14 +17,14 @@ from deltalake.exceptions import DeltaError
 
 from spark_app.audit.renamed_fields import RenamedFields
 from spark_app.audit.schemas import Schemas
+from spark_app.lake.files.state_files import read_durable, read_json
+from spark_app.lake.files.storage import Storage
+from spark_app.lake.files.store_errors import is_store_error
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError, first_message_line
 from spark_app.model.offsets import Offsets, Span
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import read_durable, read_json
-from spark_app.storage.storage import Storage
-from spark_app.storage.store_errors import is_store_error
 
 FAR = 2**62  # beyond every offset
 COORDINATES = ("topic", "topic_id", "partition", "offset")

@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 
 from spark_app.audit.frames import Header
 from spark_app.audit.source_records import NO_TYPE, Records
+from spark_app.lake.files.opening import open_storage
+from spark_app.lake.files.state_files import read_durable
+from spark_app.lake.files.store_errors import is_store_error
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError, UnreachableError, first_message_line
 from spark_app.model.offsets import Span
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake
-from spark_app.storage.opening import open_storage
-from spark_app.storage.state_files import read_durable
-from spark_app.storage.store_errors import is_store_error
 
 IDENTITY = "files"
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

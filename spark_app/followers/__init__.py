@@ -1,4 +1,4 @@
-"""What reads the committed units, in their order and beside ingest, and which manifests are kept for it.
+"""What reads committed units: `gold` and the table of `events`.
 
 A follower never holds up ingest, and knows no other follower.
 """

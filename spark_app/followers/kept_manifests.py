@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from spark_app.followers.follower import Follower
+from spark_app.lake.delta.manifest import Manifests
 from spark_app.model.events import Event
-from spark_app.ops.log import log
-from spark_app.store.manifest import Manifests
+from spark_app.model.log import log
 
 
 class KeptManifests:

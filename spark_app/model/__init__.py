@@ -1,4 +1,4 @@
-"""Values that all stages share: record schemas, reports, causes, table names, and the errors that stop the app.
+"""What the other packages exchange: record schemas, causes, reports, names, errors, log lines.
 
-These values travel between the stages. The package imports no other package of the app.
+They import no other package of the app.
 """

@@ -33,7 +33,7 @@ def wait_for_change(key: SchemaKey) -> str:
     return f"{OF_CHANGE}{key}"
 
 
-Numbering = Literal["registered", "descriptor", "without_map_entries"]  # see `decode/numbering`
+Numbering = Literal["registered", "descriptor", "without_map_entries"]  # see `protobuf/decode/numbering`
 
 # The form in which the registry returned the file whose messages an index names.
 Form = Literal["text", "descriptor"]

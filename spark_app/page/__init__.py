@@ -1,1 +1,1 @@
-"""`protolake page`: shows a lake in a browser, with metrics and alerts, also while the app is dead or held."""
+"""The process that watches a lake: `views` in a browser, `metrics`, `alerts`, `lineage`, SQL `queries`."""

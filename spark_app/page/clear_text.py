@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+from spark_app.lake.files.state_files import read_json
+from spark_app.lake.lake import Lake
 from spark_app.model.table_names import TableNames
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import read_json
 
 HIDDEN = (
     "Keys, headers and values are hidden, because projections change columns of this lake. "

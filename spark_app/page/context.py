@@ -10,14 +10,14 @@ from typing import Any
 
 from nicegui import Client, run, ui
 
+from spark_app.lake.lake import Lake
 from spark_app.model.table_names import TableNames
 from spark_app.page.clear_text import hidden_tables, shows_clear_text
 from spark_app.page.observations import Observations
-from spark_app.queries.asking import Child
+from spark_app.page.queries.asking import Child
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake
 
-CHILD = "spark_app.page.child.jobs"
+CHILD = "spark_app.page.jobs.entry"
 WITHIN_S = 30.0
 TURNS = asyncio.Semaphore(4)  # jobs of all tabs at the same time, because each is a process
 

@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_app.events import spool
+from spark_app.followers.events import spool
+from spark_app.lake.lake import Lake
 from spark_app.model.events import EventRow
 from spark_app.model.text import one_line
-from spark_app.storage.lake import Lake
 
 LEVELS = ("INFO", "WARN", "ERROR")
 # What is filtered together -> kinds of events. Kinds of a later release are in "other".

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from spark_app.metrics.reading import Reading
 from spark_app.model.table_names import TableNames
 from spark_app.page.layers import gold_state, troubled_tables
+from spark_app.page.metrics.reading import Reading
 from spark_app.page.observations import Observations
 from spark_app.page.said import ago, amount, per_second, seconds
 

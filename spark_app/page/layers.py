@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_app.metrics.reading import Reading
 from spark_app.model.table_names import TableNames
+from spark_app.page.metrics.reading import Reading
 from spark_app.page.observations import Observations
 from spark_app.page.said import ago, amount, per_second, seconds
 

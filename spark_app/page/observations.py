@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from spark_app.metrics.reading import ALIVE, Reading, read
-from spark_app.ops.log import log
-from spark_app.storage.lake import Lake
+from spark_app.lake.lake import Lake
+from spark_app.model.log import log
+from spark_app.page.metrics.reading import ALIVE, Reading, read
 
 EVERY_S = 0.5
 SILENT_S = 3.5  # the app writes its status once a second

@@ -3,11 +3,11 @@ before the app, which makes the lake."""
 
 from __future__ import annotations
 
-from spark_app.alerts.book import WRITER
-from spark_app.events import spool
-from spark_app.storage.disk import is_full
-from spark_app.storage.lake import Lake
-from spark_app.storage.page_files import PageFiles
+from spark_app.followers.events import spool
+from spark_app.lake.files.disk import is_full
+from spark_app.lake.lake import Lake
+from spark_app.page.alerts.book import WRITER
+from spark_app.page.files import PageFiles
 
 
 def make_folders(lake: Lake) -> None:

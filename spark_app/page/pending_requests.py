@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from spark_app.lake.files.state_files import read_json
+from spark_app.lake.lake import Lake
 from spark_app.model.text import one_line
 from spark_app.page.moments import utc
 from spark_app.page.said import amount
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
-from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import read_json
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spark_app.metrics.reading import Reading
 from spark_app.model.schema_findings import Policy
 from spark_app.model.text import one_line
+from spark_app.page.metrics.reading import Reading
 from spark_app.page.moments import utc
 from spark_app.page.said import amount
 

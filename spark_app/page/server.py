@@ -20,20 +20,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 
-from spark_app.alerts.alarm import Alarm
-from spark_app.alerts.alert_metrics import AlertCollector
-from spark_app.metrics.exposition import LakeCollector, registry_of
-from spark_app.metrics.reading import Reading, read
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ExitCode, ProtolakeError
-from spark_app.ops.log import log, tell
+from spark_app.model.log import log, tell
+from spark_app.page.alerts.alarm import Alarm
+from spark_app.page.alerts.alert_metrics import AlertCollector
 from spark_app.page.context import PageContext
+from spark_app.page.files import PageFiles
 from spark_app.page.guard import Guard
+from spark_app.page.metrics.exposition import LakeCollector, registry_of
+from spark_app.page.metrics.reading import Reading, read
 from spark_app.page.observations import Observations
 from spark_app.page.site import add_views
 from spark_app.settings.models import Settings
 from spark_app.settings.watching import Page
-from spark_app.storage.lake import Lake
-from spark_app.storage.page_files import PageFiles
 
 BACKLOG = 64
 SIGNALS_S = 0.5  # between two looks for signals

@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request
 from nicegui import app as nicegui_app
 from nicegui import ui
 
-from spark_app.ops.log import log
+from spark_app.model.log import log
 from spark_app.page.context import PageContext
 from spark_app.page.frame import VIEWS, framed
 from spark_app.page.views import flow, quarantine, query, runs, schema_list, schema_page, table

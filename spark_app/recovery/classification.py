@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_app.driver.file_rows import FOLDER, read_rows
-from spark_app.driver.reader import coordinates_of_row
+from spark_app.lake.files.storage import Storage
 from spark_app.model.record_schemas import COORDINATES
-from spark_app.storage.storage import Storage
+from spark_app.units.driver.file_rows import FOLDER, read_rows
+from spark_app.units.driver.reader import coordinates_of_row
 
 PRESENT, MISSING, DIFFERING = "present", "missing", "differing"
 DOUBLED, PHANTOM = "doubled", "phantom"

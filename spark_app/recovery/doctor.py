@@ -13,26 +13,32 @@ from dataclasses import dataclass
 from functools import partial
 from posixpath import basename
 
-from spark_app.driver import loss
-from spark_app.driver.table_admission import TableAdmission
-from spark_app.driver.table_comments import TableComments
-from spark_app.kafka.broker_access import one_listens
-from spark_app.kafka.topics import UNANSWERED, BrokerUnreachable, Topics
+from spark_app.lake.delta import inventory, statistics, torn_logs
+from spark_app.lake.delta.commit import TableCommitter
+from spark_app.lake.delta.durability import DurabilityMark
+from spark_app.lake.delta.findings import Finding
+from spark_app.lake.delta.manifest import MOVING, Manifest, Manifests, follows, read_manifest
+from spark_app.lake.files.state_files import read_durable
+from spark_app.lake.files.storage import Storage
+from spark_app.lake.files.store_errors import is_store_error
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ContractError
+from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.recovery import file_checks, lake_id, requests, store_checks, taken_checks
 from spark_app.recovery.requests import Request
-from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import read_durable
-from spark_app.storage.storage import Storage
-from spark_app.storage.store_errors import is_store_error
-from spark_app.store import checkpoint, inventory, statistics, torn_logs
-from spark_app.store.commit import TableCommitter
-from spark_app.store.durability import DurabilityMark
-from spark_app.store.findings import Finding
-from spark_app.store.manifest import MOVING, Manifest, Manifests, follows, read_manifest
-from spark_app.store.rules import check_rules, message_index_rule, only_message_index_rule_differs, write_rules
+from spark_app.sources.kafka.broker_access import one_listens
+from spark_app.sources.kafka.topics import UNANSWERED, BrokerUnreachable, Topics
+from spark_app.tables.admission import TableAdmission
+from spark_app.tables.comments import TableComments
+from spark_app.tables.fixed_settings import (
+    check_rules,
+    message_index_rule,
+    only_message_index_rule_differs,
+    write_rules,
+)
+from spark_app.units.driver import loss
+from spark_app.units.spark import checkpoint
 
 MOST_LOOKS = 10  # at the checkpoint, which a running app changes
 MOST_ROUNDS = 5  # of checks and repairs: a repaired fault may have hidden another one

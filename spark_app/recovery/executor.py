@@ -14,13 +14,14 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_app.driver.open_lake import OpenLake
-from spark_app.driver.unit import UnitRunner
-from spark_app.gold.aggregate import Aggregator
+from spark_app.followers.gold.aggregate import Aggregator
+from spark_app.lake.files.disk import is_full
+from spark_app.lake.files.store_errors import is_store_error
 from spark_app.model.errors import BrokenError, ExitCode, ProtolakeError, UnreachableError
 from spark_app.model.events import Event
+from spark_app.model.log import log
 from spark_app.model.reports import Report
-from spark_app.ops.log import log
+from spark_app.protobuf.schemas.registry import RegistryUnreachable
 from spark_app.recovery import requests
 from spark_app.recovery.acceptance import Acceptance
 from spark_app.recovery.rebuild import Rebuild
@@ -30,10 +31,9 @@ from spark_app.recovery.request_attempts import MOST, RequestAttempts
 from spark_app.recovery.request_events import done_event, start_event
 from spark_app.recovery.requests import Request
 from spark_app.recovery.resume import Resume
-from spark_app.schemas.registry import RegistryUnreachable
-from spark_app.spark import jvm
-from spark_app.storage.disk import is_full
-from spark_app.storage.store_errors import is_store_error
+from spark_app.units.driver.open_lake import OpenLake
+from spark_app.units.driver.unit import UnitRunner
+from spark_app.units.spark import jvm
 
 Placed = Callable[[Report, dict[str, int]], None]  # records that a unit added; cause -> replayed records
 

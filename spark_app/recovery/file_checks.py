@@ -7,13 +7,13 @@ from posixpath import basename
 
 from deltalake import DeltaTable
 
+from spark_app.lake.delta.commit import TableCommitter
+from spark_app.lake.delta.findings import Finding
+from spark_app.lake.delta.maintenance import sweep
+from spark_app.lake.delta.manifest import Manifests
+from spark_app.lake.delta.opened_table import open_table
+from spark_app.lake.lake import Lake
 from spark_app.model.table_names import TableNames
-from spark_app.storage.lake import Lake
-from spark_app.store.commit import TableCommitter
-from spark_app.store.findings import Finding
-from spark_app.store.maintenance import sweep
-from spark_app.store.manifest import Manifests
-from spark_app.store.opened_table import open_table
 
 MOST_NAMED = 5
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pyarrow.parquet as pq
 
-from spark_app.storage.lake import IDENTITY, Lake
-from spark_app.storage.state_files import write_durably
-from spark_app.store.delta_log import log_key, versions
+from spark_app.lake.delta.log import log_key, versions
+from spark_app.lake.files.state_files import write_durably
+from spark_app.lake.lake import IDENTITY, Lake
 
 
 def find(lake: Lake, bronze: str) -> str | None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from spark_app.driver.open_lake import OpenLake
-from spark_app.driver.unit import UnitRunner
-from spark_app.events.event_log import EventLog
-from spark_app.gold.aggregate import Aggregator
-from spark_app.gold.compute import AggregateComputer
+from spark_app.followers.events.event_log import EventLog
+from spark_app.followers.gold.aggregate import Aggregator
+from spark_app.followers.gold.compute import AggregateComputer
+from spark_app.lake.files.disk import shortage
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import NoSpaceError
 from spark_app.recovery import requests
 from spark_app.recovery.executor import RequestExecutor
 from spark_app.recovery.requests import Request
 from spark_app.settings.models import Settings
-from spark_app.spark import jvm, session
-from spark_app.storage.disk import shortage
-from spark_app.storage.lake import Lake
+from spark_app.units.driver.open_lake import OpenLake
+from spark_app.units.driver.unit import UnitRunner
+from spark_app.units.spark import jvm, session
 
 
 def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:

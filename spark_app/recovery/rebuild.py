@@ -19,18 +19,14 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_app.decode.merged_columns import merge_columns
-from spark_app.driver.file_rows import read_rows
-from spark_app.driver.open_lake import OpenLake
-from spark_app.driver.reader import FROM_BRONZE, read_bronze, read_silver, read_table
-from spark_app.driver.size_backoff import SizeBackoff
-from spark_app.driver.unit import UnitRunner
-from spark_app.gold.aggregate import Aggregator
+from spark_app.followers.gold.aggregate import Aggregator
+from spark_app.lake.delta.commit import schemas_of
+from spark_app.lake.delta.merged_columns import merge_columns
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ExitCode
+from spark_app.model.log import log
 from spark_app.model.record_schemas import COORDINATES, LINEAGE_COORDINATES
 from spark_app.model.reports import FileEntry, Report, add_counts
-from spark_app.ops.log import log
 from spark_app.recovery import classification
 from spark_app.recovery.classification import (
     ACTUAL,
@@ -50,9 +46,13 @@ from spark_app.recovery.replay import open_dropped, open_quarantine
 from spark_app.recovery.request_progress import load_progress, save_progress
 from spark_app.recovery.requests import Request, key_of
 from spark_app.recovery.scratch_projections import ScratchProjections
-from spark_app.store.commit import schemas_of
-from spark_app.worker.bronze import ranges_of
-from spark_app.worker.table_rows import count_values
+from spark_app.sources.bronze import ranges_of
+from spark_app.units.driver.file_rows import read_rows
+from spark_app.units.driver.open_lake import OpenLake
+from spark_app.units.driver.reader import FROM_BRONZE, read_bronze, read_silver, read_table
+from spark_app.units.driver.size_backoff import SizeBackoff
+from spark_app.units.driver.unit import UnitRunner
+from spark_app.units.worker.table_rows import count_values
 
 MOST_NAMED = 20
 MAX_EXTRA_ROWS = 1_000_000  # phantoms are counted up to this number

@@ -14,17 +14,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from spark_app.driver.open_lake import OpenLake
-from spark_app.driver.reader import FROM_BRONZE, read_bronze, read_silver
-from spark_app.driver.unit import UnitRunner
-from spark_app.gold.aggregate import Aggregator
+from spark_app.followers.gold.aggregate import Aggregator
 from spark_app.model.errors import ContractError
+from spark_app.model.log import log
 from spark_app.model.record_schemas import COORDINATES
 from spark_app.model.reports import Report
-from spark_app.ops.log import log
 from spark_app.recovery.request_progress import load_progress, save_progress
 from spark_app.recovery.requests import Request
-from spark_app.worker.bronze import ranges_of
+from spark_app.sources.bronze import ranges_of
+from spark_app.units.driver.open_lake import OpenLake
+from spark_app.units.driver.reader import FROM_BRONZE, read_bronze, read_silver
+from spark_app.units.driver.unit import UnitRunner
 
 
 class Renewal:

@@ -18,22 +18,22 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_app.driver.open_lake import OpenLake
-from spark_app.driver.reader import FROM_BRONZE, read_bronze, read_table
-from spark_app.driver.schema_resolver import RETRY_WAIT_S
-from spark_app.driver.size_backoff import SizeBackoff
-from spark_app.driver.unit import UnitRunner
 from spark_app.model.catalog import read_schema_key
 from spark_app.model.causes import DROPPED, Cause
 from spark_app.model.errors import ContractError
+from spark_app.model.log import log
 from spark_app.model.record_schemas import COORDINATES, LINEAGE_COORDINATES
 from spark_app.model.reports import Report, add_counts
-from spark_app.ops.log import log
+from spark_app.protobuf.schemas.resolver import RETRY_WAIT_S
 from spark_app.recovery.replay_queue import ReplayQueue
 from spark_app.recovery.request_progress import load_progress, save_progress
 from spark_app.recovery.requests import Request, key_of
-from spark_app.worker.bronze import ranges_of
-from spark_app.worker.table_rows import count_values, resolved_rows
+from spark_app.sources.bronze import ranges_of
+from spark_app.units.driver.open_lake import OpenLake
+from spark_app.units.driver.reader import FROM_BRONZE, read_bronze, read_table
+from spark_app.units.driver.size_backoff import SizeBackoff
+from spark_app.units.driver.unit import UnitRunner
+from spark_app.units.worker.table_rows import count_values, resolved_rows
 
 CHOSEN = [*COORDINATES, "schema_id", "cause"]
 

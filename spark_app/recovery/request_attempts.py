@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from spark_app.lake.files.state_files import read_json, write_quickly
+from spark_app.lake.lake import Lake
 from spark_app.recovery.requests import Request, key_of
-from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import read_json, write_quickly
 
 MOST = 10
 NO_REASON_KNOWN = "the process ended for an unknown reason"
@@ -17,7 +17,7 @@ NO_REASON_KNOWN = "the process ended for an unknown reason"
 
 class RequestAttempts:
     """The attempts of one request. A change of its progress file or of its `attempts` file is progress; the latter has
-    the attempts of single records, which `driver/size_backoff` counts and limits."""
+    the attempts of single records, which `units/driver/size_backoff` counts and limits."""
 
     def __init__(self, lake: Lake, request: Request):
         self._storage = lake.storage

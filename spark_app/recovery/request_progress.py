@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from spark_app.lake.delta.manifest import Manifests
+from spark_app.lake.files.state_files import read_json, write_quickly
+from spark_app.lake.lake import Lake
 from spark_app.recovery.requests import Request, key_of
-from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import read_json, write_quickly
-from spark_app.store.manifest import Manifests
 
 
 def load_progress(lake: Lake, manifests: Manifests, request: Request) -> dict[str, Any] | None:

@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass, field
 from posixpath import basename
 from typing import Any, Literal
 
+from spark_app.lake.files.state_files import read_json, write_durably
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import UnreachableError
-from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import read_json, write_durably
 
 POLL_S = 0.2
 KEPT_RESULTS = 20  # results that nobody waits for

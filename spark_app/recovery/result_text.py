@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from spark_app.lake.delta.findings import Finding
+from spark_app.lake.lake import Lake
 from spark_app.recovery.requests import Request, key_of
-from spark_app.storage.lake import Lake
-from spark_app.store.findings import Finding
 
 COLUMNS = ("expected", "present", "added", "differing", "doubled", "phantom")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_app.driver.open_lake import OpenLake
 from spark_app.model.errors import UsageError
 from spark_app.model.reports import Report
 from spark_app.recovery.request_progress import load_progress, save_progress
 from spark_app.recovery.requests import Request
+from spark_app.units.driver.open_lake import OpenLake
 
 
 class Resume:

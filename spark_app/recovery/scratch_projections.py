@@ -13,20 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from spark_app.driver.open_lake import OpenLake
+from spark_app.lake.delta import parquet as files
+from spark_app.lake.files.hmac_key import fingerprint_of, read_key
+from spark_app.lake.files.reference_files import key_of
+from spark_app.lake.files.storage import Storage
+from spark_app.model.log import log
 from spark_app.model.projections import Join, Projection
 from spark_app.model.record_schemas import LINEAGE_COORDINATES
 from spark_app.model.reports import FileEntry, Report
-from spark_app.ops.log import log
-from spark_app.projections.expressions import calls_hmac, columns_of
-from spark_app.projections.projector import project
-from spark_app.references.joining import join
-from spark_app.storage.hmac_key import fingerprint_of, read_key
-from spark_app.storage.reference_files import key_of
-from spark_app.storage.storage import Storage
-from spark_app.store.numbered_definitions import projections_of
-from spark_app.worker import files
-from spark_app.worker.fit import known_types, table_columns
+from spark_app.protobuf.columns.fit import known_types, table_columns
+from spark_app.tables.definitions import projections_of
+from spark_app.tables.projections.expressions import calls_hmac, columns_of
+from spark_app.tables.projections.projector import project
+from spark_app.tables.references.joining import join
+from spark_app.units.driver.open_lake import OpenLake
 
 NUMBER = "_definition"
 IN_FORCE = -1  # the number of rows that silver lacks

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark_app.storage.lake import Lake
-from spark_app.store.findings import Finding
+from spark_app.lake.delta.findings import Finding
+from spark_app.lake.lake import Lake
 
 REMEDY = "Stop the app, and copy the lake to a store that keeps If-None-Match and If-Match of requests at one moment"
 
@@ -12,7 +12,7 @@ def examine(lake: Lake) -> list[Finding]:
     """Race clients of the store, with small objects that are removed again. A local disk has a lock instead."""
     if lake.storage.is_local:
         return []
-    from spark_app.storage.store_race import race  # loads the library of object stores
+    from spark_app.lake.files.store_race import race  # loads the library of object stores
 
     try:
         faults = race(lake.place, lake.trial("race"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from spark_app.intake.taken_files import REMEDY, TakenFiles, files_of
+from spark_app.lake.delta.findings import Finding
+from spark_app.lake.delta.manifest import Manifests
+from spark_app.lake.files.state_files import read_durable
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError
-from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import read_durable
-from spark_app.store.findings import Finding
-from spark_app.store.manifest import Manifests
+from spark_app.sources.files.taken import REMEDY, TakenFiles, files_of
 
 MOST_LOOKS = 3  # at the ledger, whose segments a running app may merge meanwhile
 

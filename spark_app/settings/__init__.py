@@ -1,1 +1,1 @@
-"""All settings, with their defaults and checks. They are read once, before the app opens the lake."""
+"""What can be set, and how it is read."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.storage.lake import Lake
+from spark_app.lake.lake import Lake
 from tests.support.browsers import browser, opened
 
 __all__ = ["browser", "opened"]

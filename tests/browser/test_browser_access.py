@@ -7,7 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from spark_app.storage.lake import Lake
+from spark_app.lake.lake import Lake
 from tests.support.pages import page
 from tests.support.statuses import write_status
 

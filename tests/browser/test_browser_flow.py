@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import write_quickly
+from spark_app.lake.files.state_files import write_quickly
+from spark_app.lake.lake import Lake
 from tests.support.browsers import cpu_of_visit, first_silence_s
 from tests.support.hostile import HOSTILE
 from tests.support.pages import page

@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from starlette.applications import Starlette
 
+from spark_app.lake.lake import Lake
 from spark_app.page.guard import Guard
-from spark_app.storage.lake import Lake
 from tests.support.pages import Running, page
 from tests.support.statuses import write_status
 

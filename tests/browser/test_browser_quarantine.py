@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from scripts.campaign.stage import wait_until
+from spark_app.lake.lake import Lake
 from spark_app.recovery import requests
-from spark_app.storage.lake import Lake
+from tests.chaos.stage import wait_until
 from tests.support.pages import page
 from tests.support.quarantines import CAUSES, quarantine_lake
 from tests.support.statuses import write_status

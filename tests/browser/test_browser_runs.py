@@ -7,12 +7,12 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-from spark_app.events.event_log import EventLog
-from spark_app.events.spool import SpoolWriter
+from spark_app.followers.events.event_log import EventLog
+from spark_app.followers.events.spool import SpoolWriter
+from spark_app.lake.lake import Lake
 from spark_app.model.events import Event, EventRow
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
-from spark_app.storage.lake import Lake
 from tests.support.event_lakes import follow, lake_of, take
 from tests.support.pages import page
 from tests.support.projections import GROWN

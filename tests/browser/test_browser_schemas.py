@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from spark_app.lake.lake import Lake
 from spark_app.model.schema_findings import Comparison, SchemaFinding
+from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.recovery import requests
-from spark_app.schemas.ledger import Ledger
-from spark_app.storage.lake import Lake
 from tests.support.answers import Answers, serve
 from tests.support.games import Game
 from tests.support.pages import page

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from spark_app.storage.lake import Lake
+from spark_app.lake.lake import Lake
 from tests.support.browsers import PATIENCE_MS
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
@@ -114,7 +114,7 @@ def jobs_of(pid: int) -> int:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             is_child = stat.read_text().rpartition(")")[2].split()[1] == str(pid)
-            found += is_child and b"spark_app.page.child.jobs" in (stat.parent / "cmdline").read_bytes()
+            found += is_child and b"spark_app.page.jobs.entry" in (stat.parent / "cmdline").read_bytes()
         except OSError:
             continue
     return found

@@ -42,14 +42,14 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import json_format
 
-from scripts.campaign import read_back
-from scripts.campaign.stage import Stage, kill, wait_until
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
-from spark_app.storage.lake import Lake
+from tests.chaos import read_back
+from tests.chaos.stage import Stage, kill, wait_until
 from tests.support import golden_lake
 from tests.support.golden_lake import EARLIER, FOLDER, LATER, PATIENCE, SUBJECT, TOPIC
 from tests.support.protos import compile_text, message_class

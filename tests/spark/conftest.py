@@ -11,7 +11,7 @@ from scripts.local.downloads import ensure
 from scripts.local.environment import class_archive
 from spark_app.settings.config import load
 from spark_app.settings.models import Settings
-from spark_app.spark import jvm, session
+from spark_app.units.spark import jvm, session
 from tests.spark.parts import Parts
 from tests.support.answers import Answers, serve
 

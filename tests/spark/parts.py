@@ -20,25 +20,25 @@ from pyspark.sql import SparkSession
 from producer.encoder import Encoder
 from producer.games import Event
 from producer.schemas import PROTO_FOLDER, SchemaVersion, compile_version
-from scripts.campaign import read_back
-from spark_app.driver.deferred import DeferredDecoder
-from spark_app.driver.ingest import Ingest
-from spark_app.driver.job_input import Records
-from spark_app.driver.open_lake import OpenLake
-from spark_app.driver.unit import UnitOptions, UnitRunner
-from spark_app.gold.aggregate import Aggregator
-from spark_app.gold.compute import AggregateComputer
-from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
+from spark_app.followers.gold.aggregate import Aggregator
+from spark_app.followers.gold.compute import AggregateComputer
+from spark_app.lake.lake import Lake
 from spark_app.model.offsets import Offsets, Span
 from spark_app.model.reports import Report
-from spark_app.ops.status import Status
-from spark_app.process.disk_space import DiskSpaceGuard
-from spark_app.process.run_context import RunContext
+from spark_app.protobuf.schemas.descriptors import compile_schema
+from spark_app.protobuf.schemas.registry import ROOT, Sources
 from spark_app.recovery.executor import RequestExecutor
-from spark_app.schemas.descriptors import compile_schema
-from spark_app.schemas.registry import ROOT, Sources
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake
+from spark_app.sources.read_failed import ReadFailed, ReadFailure
+from spark_app.units.driver.deferred import DeferredDecoder
+from spark_app.units.driver.disk_space import DiskSpaceGuard
+from spark_app.units.driver.ingest import Ingest
+from spark_app.units.driver.job_input import Records
+from spark_app.units.driver.open_lake import OpenLake
+from spark_app.units.driver.run_context import RunContext
+from spark_app.units.driver.status import Status
+from spark_app.units.driver.unit import UnitOptions, UnitRunner
+from tests.chaos import read_back
 from tests.support.frames import batch_of, leave_out
 from tests.support.protos import CAPS
 

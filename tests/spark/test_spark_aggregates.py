@@ -15,11 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_app.gold import worker_tasks
-from spark_app.gold.compute import AggregateComputer
+from spark_app.followers.gold import aggregates, worker_tasks
+from spark_app.followers.gold.compute import AggregateComputer
+from spark_app.lake.files.local import LocalStorage
 from spark_app.settings.models import Settings
-from spark_app.storage.local import LocalStorage
-from spark_app.worker import aggregates
 
 pytestmark = pytest.mark.spark
 TIME = pa.timestamp("us", "UTC")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from spark_app.app.shell import register
-from spark_app.events.events_table import EventsTable
+from spark_app.followers.events.events_table import EventsTable
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
-from spark_app.worker.stopwatch import STEPS
+from spark_app.units.worker.stopwatch import STEPS
 from tests.spark.parts import Killed, Parts, events
 from tests.spark.test_spark_replay import ONLY_RUMMY, replay
 

@@ -19,15 +19,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_app.audit.auditor import audit
-from spark_app.driver.file_stream import FileStream, origin_of
-from spark_app.driver.ingest import Ingest
-from spark_app.driver.job_input import Records
-from spark_app.driver.unit import UnitOptions
-from spark_app.intake import taken_files
+from spark_app.lake.files import failpoints
 from spark_app.model.errors import ContractError
 from spark_app.model.reports import Report
-from spark_app.process.run_context import RunContext
-from spark_app.storage import failpoints
+from spark_app.sources.files import taken as taken_files
+from spark_app.units.driver.file_stream import FileStream, origin_of
+from spark_app.units.driver.ingest import Ingest
+from spark_app.units.driver.job_input import Records
+from spark_app.units.driver.run_context import RunContext
+from spark_app.units.driver.unit import UnitOptions
 from tests.spark.parts import Killed, Parts, events
 from tests.support.file_sources import json_text, parquet_table, replace_file, write_json, write_parquet
 

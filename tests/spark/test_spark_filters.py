@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_app.storage.lake import Lake
+from spark_app.lake.lake import Lake
 from tests.support import filters
 from tests.support.examples import examples
-from tests.unit.spark_app.test_app_filters import TABLE, write
-from tests.unit.spark_app.test_app_statistics import UNITS, wide
+from tests.unit.lake.test_filters import TABLE, write
+from tests.unit.lake.test_statistics import UNITS, wide
 
 pytestmark = pytest.mark.spark
 BY_ID = "spark.sql.parquet.fieldId.read.enabled"

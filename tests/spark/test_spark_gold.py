@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 from deltalake.table import TableMerger
 from pyspark.sql import SparkSession
 
-from spark_app.gold import gold_tables
-from spark_app.store.maintenance import sweep
-from spark_app.store.table_handles import Tables
+from spark_app.followers.gold import tables as gold_tables
+from spark_app.lake.delta.maintenance import sweep
+from spark_app.lake.delta.table_handles import Tables
 from tests.spark.parts import Parts
 from tests.spark.silver import add, check, decide, learn, rows_of
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_app.gold.aggregate import Aggregator
-from spark_app.gold.compute import AggregateComputer, _alike
-from spark_app.worker.aggregates import with_source
+from spark_app.followers.gold.aggregate import Aggregator
+from spark_app.followers.gold.aggregates import with_source
+from spark_app.followers.gold.compute import AggregateComputer, _alike
 from tests.support.answers import Answers
 from tests.support.games import Game
 

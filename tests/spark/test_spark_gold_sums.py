@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from spark_app.gold import gold_tables
-from spark_app.gold.definition import FOLDED
+from spark_app.followers.gold import tables as gold_tables
+from spark_app.followers.gold.definition import FOLDED
 from spark_app.settings.models import Aggregate
 from tests.spark.parts import Parts
 from tests.spark.silver import add, check_audited, rows_of

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from spark_app.driver import unit
-from spark_app.driver.ingest import MAX_LAND_ATTEMPTS
-from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
 from spark_app.model.errors import ContractError, SchemaBump
 from spark_app.model.offsets import Span
+from spark_app.sources.read_failed import ReadFailed, ReadFailure
+from spark_app.units.driver import unit
+from spark_app.units.driver.ingest import MAX_LAND_ATTEMPTS
 from tests.spark.parts import ORIGIN, Killed, Parts, events, killed, offsets, records, source
 from tests.support.answers import Answers
 
@@ -245,7 +245,7 @@ def test_a_batch_that_decodes_nothing_is_tried_for_longer(new_parts: NewParts, m
     """Its records cannot be what ends the workers."""
     parts = new_parts(batch={"max_attempts": 1})
     parts.learn(1)
-    monkeypatch.setattr("spark_app.driver.ingest.RETRY_S", (0,))
+    monkeypatch.setattr("spark_app.units.driver.ingest.RETRY_S", (0,))
     run, deaths = parts.units.run, [PySparkException("a worker died") for _ in range(MAX_LAND_ATTEMPTS)]
     monkeypatch.setattr(parts.units, "run", lambda *given: raiser(deaths.pop())() if deaths else run(*given))
     take(parts, 0, events(1, PLAYERS), 0)
@@ -354,7 +354,7 @@ def test_a_time_out_of_another_library_is_a_failure_of_the_batch(
 def test_full_disk_is_no_failure_of_the_batch_either(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = new_parts(batch={"max_attempts": 1})
     parts.learn(1)
-    monkeypatch.setattr("spark_app.process.disk_space.WAIT_S", 0.01)
+    monkeypatch.setattr("spark_app.units.driver.disk_space.WAIT_S", 0.01)
     run, errors = parts.units.run, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) for _ in range(4)]
     monkeypatch.setattr(parts.units, "run", lambda *given: raiser(errors.pop())() if errors else run(*given))
     take(parts, 0, events(1, PLAYERS), 0)

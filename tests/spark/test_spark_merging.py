@@ -10,11 +10,11 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from scripts.campaign.units import ingest_unit, open_lake
-from spark_app.driver.worker_merger import WorkerMerger
+from spark_app.lake.delta.maintenance import Maintainer
+from spark_app.lake.lake import Lake
 from spark_app.settings.storing import LakeSettings
-from spark_app.storage.lake import Lake
-from spark_app.store.maintenance import Maintainer
+from spark_app.units.driver.worker_merger import WorkerMerger
+from tests.chaos.units import ingest_unit, open_lake
 from tests.support.units import open_committer
 
 pytestmark = pytest.mark.spark

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry.confluent.type.decimal_utils import to_proto_decimal
 
-from spark_app.driver.job_input import Records
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.errors import ConfigurationError
+from spark_app.units.driver.job_input import Records
 from tests.spark.parts import ORIGIN, TOPIC, Given, Parts, source_of
 from tests.spark.test_spark_rebuild import ask as rebuild
 from tests.spark.test_spark_replay import replay

@@ -10,7 +10,7 @@ import pytest
 from tests.spark.parts import Parts
 from tests.spark.test_spark_rebuild import ask, counts
 from tests.spark.test_spark_replay import replay
-from tests.unit.spark_app.test_app_proto_rules_lake import FIRST, LATER, bet
+from tests.unit.tables.test_proto_rules_lake import FIRST, LATER, bet
 
 pytestmark = pytest.mark.spark
 NewParts = Callable[..., Parts]

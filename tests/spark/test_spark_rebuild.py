@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from scripts.campaign import read_back
 from spark_app.recovery import requests
 from spark_app.recovery.rebuild import COLUMNS
 from spark_app.recovery.requests import Request
+from tests.chaos import read_back
 from tests.spark.parts import ORIGIN, Killed, Parts, events
 from tests.support import ledger
 from tests.support.frames import frame
 from tests.support.protos import PROTO3, compile_text, message_class
-from tests.unit.spark_app.test_app_field_ids import ids_of
+from tests.unit.lake.test_field_ids import ids_of
 
 pytestmark = pytest.mark.spark
 NewParts = Callable[..., Parts]
@@ -244,7 +244,7 @@ def test_crash_after_the_decision_is_redone_once(new_parts: NewParts, monkeypatc
 
 
 def test_chunks_meet_no_record_twice(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_app.driver.size_backoff.MOST_AT_ONCE", 5)
+    monkeypatch.setattr("spark_app.units.driver.size_backoff.MOST_AT_ONCE", 5)
     parts = build(new_parts)
     shutil.rmtree(parts.lake.path(UNO))
     parts = new_parts()

@@ -22,12 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from scripts.local.artifacts import ROOT
 from spark_app.app import shell
-from spark_app.kafka import spark_source
 from spark_app.model.errors import ConfigurationError, UsageError
 from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import Settings
-from spark_app.spark import jvm
-from spark_app.spark.cluster import cause_of
+from spark_app.sources.kafka import spark_source
+from spark_app.units.spark import jvm
+from spark_app.units.spark.cluster import cause_of
 from tests.spark.parts import Parts, events
 from tests.support.answers import Answers
 from tests.support.games import Game
@@ -190,7 +190,7 @@ WRITES = """
 import sys
 import threading
 from spark_app.app import shell
-from spark_app.spark import jvm, session
+from spark_app.units.spark import jvm, session
 from spark_app.model.errors import UsageError
 from spark_app.settings.models import Settings
 spark = session.start(Settings.model_validate_json(sys.argv[1]), quiet=True)
@@ -234,7 +234,7 @@ def test_a_mistyped_name_is_an_error_and_nothing_else(spark: SparkSession, capfd
 
 def test_a_line_of_the_jvm_is_logfmt_without_signs_of_control(spark: SparkSession, spark_settings: Settings) -> None:
     code = f"""
-from spark_app.spark import jvm, session
+from spark_app.units.spark import jvm, session
 from spark_app.settings.models import Settings
 spark = session.start(Settings.model_validate_json({spark_settings.model_dump_json()!r}))
 java = spark.sparkContext._jvm
@@ -305,7 +305,7 @@ def test_a_jvm_that_is_killed_while_it_starts_is_started_again(
     java.write_text(script.format(flag=tmp_path / "killed", java=real))
     java.chmod(0o755)
     code = f"""
-from spark_app.spark import jvm, session
+from spark_app.units.spark import jvm, session
 from spark_app.settings.models import Settings
 spark = session.start(Settings.model_validate_json({spark_settings.model_dump_json()!r}))
 print(spark.range(3).count())

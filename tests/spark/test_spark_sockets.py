@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from scripts.local.artifacts import ROOT
-from spark_app.spark import jvm
+from spark_app.units.spark import jvm
 from tests.support.processes import listened
 
 pytestmark = pytest.mark.spark

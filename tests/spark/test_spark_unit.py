@@ -12,14 +12,14 @@ from pyspark import SparkFiles
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_app.driver import unit
-from spark_app.driver.job_input import Gather, Records, Task
-from spark_app.driver.reader import FROM_BRONZE, read_bronze
-from spark_app.kafka.consumer.read_failed import ReadFailed
+from spark_app.lake.files.local import LocalStorage
 from spark_app.model.errors import SchemaBump, last_message_line
 from spark_app.model.offsets import Span
 from spark_app.model.reports import Report
-from spark_app.storage.local import LocalStorage
+from spark_app.sources.read_failed import ReadFailed
+from spark_app.units.driver import unit
+from spark_app.units.driver.job_input import Gather, Records, Task
+from spark_app.units.driver.reader import FROM_BRONZE, read_bronze
 from tests.spark.parts import ORIGIN, TOPIC, Deadly, Given, Parts, Signed, Unread, events, source
 from tests.support.answers import Answers
 from tests.support.frames import batch_of

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from spark_app.driver import deferred_files, size_backoff
-from spark_app.storage.local import LocalStorage
+from spark_app.lake.files.local import LocalStorage
+from spark_app.units.driver import deferred_files, size_backoff
 from tests.spark.parts import Killed, Parts, events, source
 from tests.spark.test_spark_deferred import LANDED, placed
 from tests.support.answers import Answers

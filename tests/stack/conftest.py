@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from scripts.campaign.lab import Lab
-from scripts.campaign.stage import Stage
 from scripts.local.artifacts import ROOT
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
+from tests.chaos.lab import Lab
+from tests.chaos.stage import Stage
 
 FIRST = "test_stack_golden_lake"
 

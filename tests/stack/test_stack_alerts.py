@@ -9,10 +9,10 @@ from subprocess import Popen
 
 import pytest
 
-from scripts.campaign.stage import Stage, kill, wait_until
 from scripts.local.ports import free_port
-from spark_app.alerts.delivery import LONGEST_S
-from spark_app.storage.lake import Lake
+from spark_app.lake.lake import Lake
+from spark_app.page.alerts.delivery import LONGEST_S
+from tests.chaos.stage import Stage, kill, wait_until
 from tests.support.pages import page
 from tests.support.receivers import Receiver
 

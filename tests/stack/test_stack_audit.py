@@ -12,8 +12,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
-from scripts.campaign.stage import Stage, kill, wait_until
 from spark_app.model.errors import ExitCode
+from tests.chaos.stage import Stage, kill, wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 
-from scripts.campaign import read_back
-from scripts.campaign.stage import Stage
-from spark_app.kafka import broker_access, topics
-from spark_app.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topics
 from spark_app.model.errors import ExitCode
 from spark_app.settings.connections import KafkaSettings
+from spark_app.sources.kafka import broker_access, topics
+from spark_app.sources.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topics
+from tests.chaos import read_back
+from tests.chaos.stage import Stage
 from tests.support import ledger
 from tests.support.secure import PASSWORD, USER, SecureKafka
 

@@ -14,21 +14,21 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from scripts.campaign import read_back
-from scripts.campaign.lab import Lab
-from scripts.campaign.scenarios import takeovers
-from scripts.campaign.stage import Stage, kill, wait_for, wait_until
 from scripts.local.kafka import Kafka
 from scripts.local.objectstore import ObjectStore
 from scripts.local.registry import Registry
+from spark_app.lake.files.opening import open_storage
+from spark_app.lake.files.store_keys import read_credentials
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
 from spark_app.model.place import Place
-from spark_app.page.child import one_query, table_facts
+from spark_app.page.files import PageFiles
+from spark_app.page.jobs import one_query, table_facts
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake
-from spark_app.storage.opening import open_storage
-from spark_app.storage.page_files import PageFiles
-from spark_app.storage.store_keys import read_credentials
+from tests.chaos import read_back
+from tests.chaos.lab import Lab
+from tests.chaos.scenarios import takeovers
+from tests.chaos.stage import Stage, kill, wait_for, wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 GAMES = "rummy,spades,uno"

@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scripts.campaign.stage import Stage, kill, wait_until
 from scripts.local.kafka import Kafka
 from scripts.local.objectstore import ObjectStore
 from scripts.local.registry import Registry
 from scripts.local.spark_cluster import SparkMaster, SparkWorker, kill_executor
 from spark_app.model.errors import ExitCode
+from tests.chaos.stage import Stage, kill, wait_until
 from tests.support.processes import command_of, listened
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]

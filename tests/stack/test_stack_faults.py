@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from scripts.campaign.disk import empty, fill, small_disk
-from scripts.campaign.flow import Flow, flowing
-from scripts.campaign.stage import Stage, wait_until
 from scripts.local.errors import LocalError
 from spark_app.model.errors import ExitCode
+from tests.chaos.disk import empty, fill, small_disk
+from tests.chaos.flow import Flow, flowing
+from tests.chaos.stage import Stage, wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 STALL_S = 45.0  # a start takes a part of it

@@ -8,12 +8,12 @@ import pytest
 
 from scripts.benches import topics
 from scripts.benches.shape import Shape
-from scripts.campaign.proxy import Proxy
-from scripts.campaign.scenarios.broker import BehindProxy
-from scripts.campaign.stage import Stage, kill, wait_until
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
 from scripts.local.spark_cluster import SparkMaster, SparkWorker
+from tests.chaos.proxy import Proxy
+from tests.chaos.scenarios.broker import BehindProxy
+from tests.chaos.stage import Stage, kill, wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.nightly, pytest.mark.timeout(1200)]
 SHAPE = Shape(records=170_000, message="rich", games=1, partitions=4)

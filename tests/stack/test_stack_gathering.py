@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from scripts.campaign.stage import Stage, kill, wait_until
 from scripts.local.spark_cluster import SparkMaster, SparkWorker, kill_executor
-from spark_app.storage.lake import Lake
-from spark_app.store.manifest import Manifests
+from spark_app.lake.delta.manifest import Manifests
+from spark_app.lake.lake import Lake
+from tests.chaos.stage import Stage, kill, wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1200), pytest.mark.nightly]
 WORKERS = 4

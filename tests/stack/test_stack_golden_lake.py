@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from scripts.campaign import read_back
+from spark_app.lake.lake import Lake
 from spark_app.recovery import requests
-from spark_app.storage.lake import Lake
+from tests.chaos import read_back
 from tests.support import golden_lake, ledger
 from tests.support.golden_lake import EARLIER, LATER, ROWS, SAID, TOPIC
 

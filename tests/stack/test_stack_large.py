@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from producer.delivery import producer_settings
-from scripts.campaign import read_back
-from scripts.campaign.stage import Stage, kill
 from spark_app.model.errors import ExitCode
+from tests.chaos import read_back
+from tests.chaos.stage import Stage, kill
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 GIANT = bytes(300 << 20)  # a broker counts it compressed: 30 KiB

@@ -10,16 +10,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from scripts.campaign import read_back
-from scripts.campaign.stage import Stage, wait_until
 from scripts.local.artifacts import ROOT
 from scripts.local.objectstore import ObjectStore
 from scripts.local.options import parse
 from scripts.local.ports import free_ports
 from scripts.local.registry import Registry
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
 from spark_app.model.place import Place
-from spark_app.storage.lake import Lake
+from tests.chaos import read_back
+from tests.chaos.stage import Stage, wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 RECORDS = 2_000

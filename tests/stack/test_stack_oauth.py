@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from scripts.campaign import read_back
-from scripts.campaign.stage import Stage
 from spark_app.audit import broker
 from spark_app.audit.broker import Kafka
-from spark_app.kafka import topics
-from spark_app.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topics
 from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
 from spark_app.settings.connections import KafkaSettings
+from spark_app.sources.kafka import topics
+from spark_app.sources.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topics
+from tests.chaos import read_back
+from tests.chaos.stage import Stage
 from tests.support import ledger, tokens
 from tests.support.secure import SecureKafka
 from tests.support.tokens import CLIENT, SECRET, Endpoint

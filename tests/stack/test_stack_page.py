@@ -11,9 +11,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from scripts.campaign.stage import Stage, kill, wait_until
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
-from spark_app.storage.lake import Lake
+from tests.chaos.stage import Stage, kill, wait_until
 from tests.support.browsers import browser, first_silence_s, opened
 from tests.support.pages import page
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from scripts.campaign import read_back
-from scripts.campaign.stage import Stage, kill, wait_until
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
 from spark_app.model.errors import ExitCode
+from tests.chaos import read_back
+from tests.chaos.stage import Stage, kill, wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 GAMES = "hearts,uno"

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from scripts.campaign import read_back
-from scripts.campaign.stage import Stage, kill, wait_until
-from spark_app.alerts.book import Book, Judged
-from spark_app.alerts.delivery import Delivery
-from spark_app.alerts.delivery import Receiver as Sender
+from spark_app.lake.lake import Lake
+from spark_app.page.alerts.book import Book, Judged
+from spark_app.page.alerts.delivery import Delivery
+from spark_app.page.alerts.delivery import Receiver as Sender
+from spark_app.page.files import PageFiles
 from spark_app.settings.watching import AlertRule, Alerts
-from spark_app.storage.lake import Lake
-from spark_app.storage.page_files import PageFiles
+from tests.chaos import read_back
+from tests.chaos.stage import Stage, kill, wait_until
 from tests.support.monitoring import Alertmanager, Prometheus, program
 from tests.support.pages import Running, page
 from tests.support.receivers import Receiver, receiving

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from scripts.campaign import read_back
-from scripts.campaign.stage import Stage, kill, wait_until
 from spark_app.model.errors import ExitCode
+from tests.chaos import read_back
+from tests.chaos.stage import Stage, kill, wait_until
 from tests.support import ledger
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]

@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from deltalake import DeltaTable
 
-from scripts.campaign.stage import Stage, kill, wait_until
 from scripts.local.registry import Registry as Server
 from spark_app.model.errors import ExitCode
-from spark_app.schemas.registry import ROOT, Registry
+from spark_app.protobuf.schemas.registry import ROOT, Registry
 from spark_app.settings.connections import RegistrySettings
+from tests.chaos.stage import Stage, kill, wait_until
 from tests.support.answers import serve
 from tests.support.protos import CAPS, PROTO3
 

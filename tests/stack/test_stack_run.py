@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 from deltalake import DeltaTable
 
-from scripts.campaign import read_back
-from scripts.campaign.stage import WAITS_FOR_SCHEMAS, Stage, kill, wait_until
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
-from spark_app.storage.lake import Lake
+from tests.chaos import read_back
+from tests.chaos.stage import WAITS_FOR_SCHEMAS, Stage, kill, wait_until
 from tests.support import ledger
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from scripts.campaign import read_back
 from scripts.local import lakes
 from scripts.local.artifacts import ROOT
 from scripts.local.kafka import Kafka
@@ -20,6 +19,7 @@ from scripts.local.options import TOPIC, parse
 from scripts.local.ports import free_ports
 from scripts.local.registry import Registry
 from spark_app.model.errors import ExitCode
+from tests.chaos import read_back
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 RECORDS = 2000

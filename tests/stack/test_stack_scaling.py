@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from scripts.campaign import read_back
-from scripts.campaign.stage import Stage, kill, wait_until
 from scripts.local.spark_cluster import SparkMaster, SparkWorker
 from spark_app.model.errors import ExitCode
+from tests.chaos import read_back
+from tests.chaos.stage import Stage, kill, wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 WORKERS = 4

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Producer
 
-from scripts.campaign.stage import Stage
+from spark_app.lake.delta.manifest import Manifests
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
-from spark_app.storage.lake import Lake
-from spark_app.store.manifest import Manifests
+from tests.chaos.stage import Stage
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 LARGE = b"\x07" + bytes(1_999)

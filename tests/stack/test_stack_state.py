@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from scripts.campaign.lab import Lab
-from scripts.campaign.scenarios import Size, checkpoint, locks, offsets
+from tests.chaos.lab import Lab
+from tests.chaos.scenarios import Size, checkpoint, locks, offsets
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 

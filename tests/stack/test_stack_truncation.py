@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from scripts.campaign import read_back
-from scripts.campaign.stage import Stage
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
 from spark_app.model.errors import ExitCode
+from tests.chaos import read_back
+from tests.chaos.stage import Stage
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 TAKEN, PLANNED, KEPT, LATER = 1000, 700, 200, 300

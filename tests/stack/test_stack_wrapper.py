@@ -15,9 +15,9 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message import Message
 
-from scripts.campaign import read_back
-from scripts.campaign.stage import Stage
 from spark_app.model.errors import ExitCode
+from tests.chaos import read_back
+from tests.chaos.stage import Stage
 from tests.support.protos import PROTO3, compile_text, message_class, renamed
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]

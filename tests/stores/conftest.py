@@ -8,10 +8,10 @@ import pytest
 
 from scripts.local.objectstore import ObjectStore
 from scripts.local.store_proxy import StoreProxy
+from spark_app.lake.files.objects import ObjectStorage
+from spark_app.lake.files.opening import open_storage
+from spark_app.lake.files.storage import Storage
 from spark_app.model.place import Place
-from spark_app.storage.objects import ObjectStorage
-from spark_app.storage.opening import open_storage
-from spark_app.storage.storage import Storage
 from tests.support.exports import BucketExports, DiskExports, Exports
 from tests.support.stores import SEAWEEDFS, Moto, place_in
 

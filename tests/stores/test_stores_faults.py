@@ -18,10 +18,10 @@ import pytest
 from scripts.local.artifacts import ROOT
 from scripts.local.objectstore import ObjectStore
 from scripts.local.store_proxy import StoreProxy
+from spark_app.lake.files import object_clients, objects
+from spark_app.lake.files.objects import ObjectStorage
+from spark_app.lake.files.storage import Storage
 from spark_app.model.errors import ConfigurationError, UnreachableError
-from spark_app.storage import object_clients, objects
-from spark_app.storage.objects import ObjectStorage
-from spark_app.storage.storage import Storage
 from tests.support.stores import Moto, place_in
 
 PART = 5 << 20  # the least that S3 takes

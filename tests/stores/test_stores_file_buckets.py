@@ -12,25 +12,25 @@ from deltalake import DeltaTable, write_deltalake
 
 from scripts.local.objectstore import ObjectStore
 from scripts.local.store_proxy import Kind, StoreProxy
-from spark_app.app.feeds import FileFeed
-from spark_app.driver.open_lake import OpenLake
-from spark_app.intake import bucket_folder
-from spark_app.intake.bucket_folder import BucketFolder
-from spark_app.intake.columns_of_source import SourceColumns
-from spark_app.intake.delta_export import DeltaListing
-from spark_app.intake.opening import open_folder
-from spark_app.intake.scanning import JSON, PARQUET, scan
-from spark_app.intake.source_folder import Changed
-from spark_app.intake.taken_files import TakenFile, TakenFiles
+from spark_app.lake.files import object_clients
+from spark_app.lake.files.local import LocalStorage
+from spark_app.lake.files.objects import ObjectStorage
+from spark_app.lake.files.store_errors import StoreError
+from spark_app.lake.files.store_keys import read_credentials
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ContractError
 from spark_app.model.place import Place
 from spark_app.settings.models import Settings
-from spark_app.storage import object_clients
-from spark_app.storage.lake import Lake
-from spark_app.storage.local import LocalStorage
-from spark_app.storage.objects import ObjectStorage
-from spark_app.storage.store_errors import StoreError
-from spark_app.storage.store_keys import read_credentials
+from spark_app.sources.files import bucket_folder
+from spark_app.sources.files.bucket_folder import BucketFolder
+from spark_app.sources.files.columns import SourceColumns
+from spark_app.sources.files.delta_export import DeltaListing
+from spark_app.sources.files.folder import Changed
+from spark_app.sources.files.opening import open_folder
+from spark_app.sources.files.scanning import JSON, PARQUET, scan
+from spark_app.sources.files.taken import TakenFile, TakenFiles
+from spark_app.units.driver.feeds import FileFeed
+from spark_app.units.driver.open_lake import OpenLake
 from tests.support.exports import BucketExports
 from tests.support.file_sources import framed, parquet_bytes, parquet_table
 from tests.support.stores import Moto, place_in

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 
 from spark_app.audit.source_files import Files
-from spark_app.intake import scanning
-from spark_app.intake.columns_of_source import SourceColumns
-from spark_app.intake.file_input import FileShare, Part
-from spark_app.intake.opening import open_folder
-from spark_app.intake.scanning import JSON, Unreadable, format_of, scan
-from spark_app.intake.taken_files import TakenFile, TakenFiles
+from spark_app.lake.lake import Lake
 from spark_app.model.offsets import Span
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake
+from spark_app.sources.files import scanning
+from spark_app.sources.files.columns import SourceColumns
+from spark_app.sources.files.input import FileShare, Part
+from spark_app.sources.files.opening import open_folder
+from spark_app.sources.files.scanning import JSON, Unreadable, format_of, scan
+from spark_app.sources.files.taken import TakenFile, TakenFiles
 from tests.support.exports import DiskExports, Exports
 from tests.support.file_sources import framed, json_text
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from scripts.local.store_proxy import StoreProxy
-from spark_app.intake.taken_files import LEAST_MERGED, MOST_SEGMENTS, SCHEMA, TakenFile, TakenFiles, files_of
+from spark_app.lake.files import state_files
+from spark_app.lake.files.local import LocalStorage
+from spark_app.lake.files.objects import ObjectStorage
 from spark_app.model.errors import ContractError
-from spark_app.storage import state_files
-from spark_app.storage.local import LocalStorage
-from spark_app.storage.objects import ObjectStorage
+from spark_app.sources.files.taken import LEAST_MERGED, MOST_SEGMENTS, SCHEMA, TakenFile, TakenFiles, files_of
 
 
 def entry(key: str, first: int = 0, done: int = 1, rows: int = 1) -> TakenFile:
@@ -70,7 +70,7 @@ def test_a_kill_around_a_merge_loses_nothing(tmp_path: Path, monkeypatch: pytest
         if name == "taken.merge":
             raise Killed
 
-    monkeypatch.setattr("spark_app.intake.taken_files.write_durably", killed)
+    monkeypatch.setattr("spark_app.sources.files.taken.write_durably", killed)
     ledger = TakenFiles(LocalStorage(tmp_path), "taken")
     for unit in range(1, MOST_SEGMENTS + 1):
         ledger.add(unit, [entry(f"{unit:05d}", unit - 1)])

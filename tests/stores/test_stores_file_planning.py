@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from spark_app.intake import finding
-from spark_app.intake.columns_of_source import SourceColumns
-from spark_app.intake.file_input import FileFailed, FileShare
-from spark_app.intake.finding import FolderListing
-from spark_app.intake.opening import open_folder
-from spark_app.intake.planning import Plan, Planner
-from spark_app.intake.source_folder import DiskFolder, Listed
-from spark_app.intake.taken_files import TakenFiles
+from spark_app.lake.files.local import LocalStorage
 from spark_app.model.errors import ContractError
 from spark_app.settings.models import Batch
 from spark_app.settings.sources import Source
-from spark_app.storage.local import LocalStorage
+from spark_app.sources.files import listing as finding
+from spark_app.sources.files.columns import SourceColumns
+from spark_app.sources.files.folder import DiskFolder, Listed
+from spark_app.sources.files.input import FileFailed, FileShare
+from spark_app.sources.files.listing import FolderListing
+from spark_app.sources.files.opening import open_folder
+from spark_app.sources.files.planning import Plan, Planner
+from spark_app.sources.files.taken import TakenFiles
 from tests.support.exports import DiskExports, Exports
 from tests.support.file_sources import framed, json_text, parquet_bytes
 
@@ -121,7 +121,7 @@ def test_a_file_that_still_changes_waits(tmp_path: Path, exports: Exports, monke
         os.utime(exports.folder / "a.json", (1, 1))  # a copy with the time of its original
     assert taking.take() == []
     assert taking.planner.is_resting
-    monkeypatch.setattr("spark_app.intake.finding.time.time", lambda: 1e12)
+    monkeypatch.setattr("spark_app.sources.files.listing.time.time", lambda: 1e12)
     assert taking.take() == ["a.json"]
 
 
@@ -130,9 +130,9 @@ def test_a_file_that_was_seen_unchanged_for_long_is_taken_whatever_the_clocks_sa
 ) -> None:
     taking = Taking(tmp_path, exports, settle_s=10.0)
     exports.write("a.json", LINES)
-    monkeypatch.setattr("spark_app.intake.finding.time.time", lambda: 0.0)
+    monkeypatch.setattr("spark_app.sources.files.listing.time.time", lambda: 0.0)
     moment = [100.0]
-    monkeypatch.setattr("spark_app.intake.finding.time.monotonic", lambda: moment[0])
+    monkeypatch.setattr("spark_app.sources.files.listing.time.monotonic", lambda: moment[0])
     assert taking.take() == []
     moment[0] += 9
     assert taking.take() == []
@@ -249,8 +249,8 @@ def test_a_file_without_rows_is_neither_named_nor_looked_at_again(
 def test_lines_are_cut_into_pieces_at_their_ends(
     tmp_path: Path, exports: Exports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_app.intake.scanning.PIECE_BYTES", 100)
-    monkeypatch.setattr("spark_app.intake.scanning.CHUNK_BYTES", 7)
+    monkeypatch.setattr("spark_app.sources.files.scanning.PIECE_BYTES", 100)
+    monkeypatch.setattr("spark_app.sources.files.scanning.CHUNK_BYTES", 7)
     taking = Taking(tmp_path, exports)
     values = [b"v%d" % number * (number % 40) for number in range(200)]
     exports.write("a.json", json_text(values).encode())

@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from spark_app.driver import file_stream, worker_check
-from spark_app.driver.file_stream import FileStream, origin_of
-from spark_app.driver.open_lake import OpenLake
-from spark_app.driver.worker_check import FileTrial
-from spark_app.intake.file_input import FileFailed
-from spark_app.intake.source_folder import DiskFolder, Listed
-from spark_app.kafka.consumer.read_failed import ReadFailure
+from spark_app.lake.files.store_errors import failed as store_failed
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, UnreachableError
 from spark_app.model.reports import Report
-from spark_app.process.run_context import RunContext
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake
-from spark_app.storage.store_errors import failed as store_failed
+from spark_app.sources.files.folder import DiskFolder, Listed
+from spark_app.sources.files.input import FileFailed
+from spark_app.sources.read_failed import ReadFailure
+from spark_app.units.driver import file_stream, worker_check
+from spark_app.units.driver.file_stream import FileStream, origin_of
+from spark_app.units.driver.open_lake import OpenLake
+from spark_app.units.driver.run_context import RunContext
+from spark_app.units.driver.worker_check import FileTrial
 from tests.support.exports import DiskExports, Exports
 from tests.support.file_sources import framed, json_text, parquet_bytes
 
@@ -157,7 +157,7 @@ class Waiting:
         self.stream.ingest = SimpleNamespace(take=take, batch_description="")  # type: ignore[assignment]
         monkeypatch.setattr(file_stream, "RETRY_S", 0)
         self.now = 100.0
-        monkeypatch.setattr("spark_app.driver.file_stream.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("spark_app.units.driver.file_stream.time.monotonic", lambda: self.now)
 
     def attempt(self, after_s: float = 0) -> bool | None:
         self.now += after_s

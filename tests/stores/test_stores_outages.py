@@ -13,22 +13,22 @@ from deltalake import DeltaTable, write_deltalake
 from scripts.local.objectstore import ObjectStore
 from scripts.local.ports import free_port
 from scripts.local.store_proxy import StoreProxy
-from spark_app.backtest.scan import scan
-from spark_app.cli.exits import cause_of_end, say_unexpected
-from spark_app.driver.initial_counts import count_open_causes
-from spark_app.driver.worker_check import _try
+from spark_app.app.cli.exits import cause_of_end, say_unexpected
+from spark_app.lake.files import object_clients
+from spark_app.lake.files.objects import ObjectStorage
+from spark_app.lake.files.opening import open_storage
+from spark_app.lake.files.store_errors import StoreError, is_store_error
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ContractError, ExitCode, TakenOver, UnreachableError
 from spark_app.model.place import Place
+from spark_app.recovery.backtest.scan import scan
 from spark_app.recovery.request_progress import load_progress, save_progress
 from spark_app.recovery.requests import Request
-from spark_app.spark.cluster import cause_of
-from spark_app.storage import object_clients
-from spark_app.storage.lake import Lake
-from spark_app.storage.objects import ObjectStorage
-from spark_app.storage.opening import open_storage
-from spark_app.storage.store_errors import StoreError, is_store_error
+from spark_app.units.driver.initial_counts import count_open_causes
+from spark_app.units.driver.worker_check import _try
+from spark_app.units.spark.cluster import cause_of
 from tests.support.stores import Moto, place_in
-from tests.unit.spark_app.test_app_bucket_lake import lake_at, play
+from tests.unit.units.test_bucket_lake import lake_at, play
 
 TABLE = pa.table({"cause": ["a", "b"]})
 

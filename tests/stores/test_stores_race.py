@@ -14,11 +14,11 @@ import pytest
 
 from scripts.local.objectstore import ObjectStore
 from scripts.local.store_proxy import StoreProxy
+from spark_app.lake.files.store_race import CLIENTS, ROUNDS
+from spark_app.lake.lake import Lake
 from spark_app.recovery import doctor, store_checks
-from spark_app.storage.lake import Lake
-from spark_app.storage.store_race import CLIENTS, ROUNDS
 from tests.support.stores import Moto, place_in
-from tests.unit.spark_app.test_app_bucket_lake import lake_at, play
+from tests.unit.units.test_bucket_lake import lake_at, play
 
 
 @contextlib.contextmanager

@@ -14,16 +14,16 @@ from deltalake import write_deltalake
 from scripts.local.objectstore import ObjectStore
 from scripts.local.ports import free_port
 from scripts.local.store_proxy import StoreProxy
-from spark_app.driver.reference_tables import ReferenceTables
+from spark_app.lake.files import object_clients
+from spark_app.lake.files.opening import open_storage
+from spark_app.lake.files.reference_files import KEY, read_copy
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, UnreachableError
 from spark_app.model.place import Place
-from spark_app.references.source_table import ReferenceRefused, SourceTable
 from spark_app.settings.models import Settings
 from spark_app.settings.references import Reference
-from spark_app.storage import object_clients
-from spark_app.storage.lake import Lake
-from spark_app.storage.opening import open_storage
-from spark_app.storage.reference_files import KEY, read_copy
+from spark_app.tables.references.source_table import ReferenceRefused, SourceTable
+from spark_app.tables.references.tables import ReferenceTables
 from tests.support.references import section
 from tests.support.stores import Moto, place_in
 

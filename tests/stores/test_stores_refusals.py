@@ -13,21 +13,21 @@ from deltalake.exceptions import DeltaError
 
 from scripts.local.objectstore import ObjectStore
 from scripts.local.store_proxy import StoreProxy
-from spark_app.cli.exits import cause_of_end
+from spark_app.app.cli.exits import cause_of_end
+from spark_app.lake.delete_rounds import DeleteRounds
+from spark_app.lake.delta import maintenance
+from spark_app.lake.delta.findings import Finding
+from spark_app.lake.delta.manifest import read_manifest
+from spark_app.lake.files import object_clients
+from spark_app.lake.files.state_files import numbers_of
+from spark_app.lake.files.store_errors import denied
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError, TakenOver, UnreachableError
 from spark_app.recovery import doctor
-from spark_app.storage import object_clients
-from spark_app.storage.delete_rounds import DeleteRounds
-from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import numbers_of
-from spark_app.storage.store_errors import denied
-from spark_app.store import maintenance
-from spark_app.store.findings import Finding
-from spark_app.store.manifest import read_manifest
 from tests.stores.test_stores_outages import on_two_machines
 from tests.support.lakes import SmallLake
 from tests.support.stores import Moto, place_in
-from tests.unit.spark_app.test_app_bucket_lake import COMPACTING, check, lake_at, play
+from tests.unit.units.test_bucket_lake import COMPACTING, check, lake_at, play
 
 FOR_GOOD = 1 << 30
 DELETES = "_protolake/deletes"

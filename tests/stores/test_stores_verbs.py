@@ -17,10 +17,10 @@ import pytest
 from scripts.local.objectstore import ObjectStore
 from scripts.local.ports import free_port
 from scripts.local.store_proxy import StoreProxy
+from spark_app.lake.files import object_clients
+from spark_app.lake.files.objects import ObjectStorage
+from spark_app.lake.files.storage import Storage
 from spark_app.model.errors import TakenOver, UnreachableError
-from spark_app.storage import object_clients
-from spark_app.storage.objects import ObjectStorage
-from spark_app.storage.storage import Storage
 from tests.support.stores import SEAWEEDFS, Moto, place_in, write_credentials
 
 NAMES = ["plain", "a b", "100%", "50%25", "ümläut", "日本", "q?x=1&y", "#", "+", "a'b\"c", "=", "x" * 200]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
-from spark_app.schemas.registry import ROOT, Sources
+from spark_app.protobuf.schemas.registry import ROOT, Sources
 from tests.support.protos import PROTO3
 
 CAP = 1 << 20  # bytes of a schema; a bomb is as large as it may be

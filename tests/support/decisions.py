@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from spark_app.driver.deferred import DeferredDecoder
 from spark_app.model.reports import Report
 from spark_app.recovery.acceptance import Acceptance
 from spark_app.recovery.requests import Request
+from spark_app.units.driver.deferred import DeferredDecoder
 from tests.support.lakes import SmallLake
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.campaign.disk import fill, fill_files, small_disk
 from scripts.local.errors import LocalError
+from tests.chaos.disk import fill, fill_files, small_disk
 
 
 @contextlib.contextmanager

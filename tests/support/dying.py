@@ -14,15 +14,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from spark_app.driver import size_backoff
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode, ProtolakeError
 from spark_app.recovery import requests
 from spark_app.recovery.offline import execute
 from spark_app.recovery.rebuild import Rebuild
 from spark_app.recovery.replay import Replay
 from spark_app.settings import config
-from spark_app.spark import jvm
-from spark_app.storage.lake import Lake
+from spark_app.units.driver import size_backoff
+from spark_app.units.spark import jvm
 
 AT_ONCE = 250  # records of a step, so that a request has many
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from spark_app.events.events_table import EventsTable
+from spark_app.followers.events.events_table import EventsTable
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
 from tests.support.projections import EVENTS, GROWN, event

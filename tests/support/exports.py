@@ -9,8 +9,8 @@ from pathlib import Path
 import obstore
 from obstore.store import ObjectStore
 
+from spark_app.lake.files.object_clients import open_store
 from spark_app.model.place import Place
-from spark_app.storage.object_clients import open_store
 
 
 class Exports(ABC):

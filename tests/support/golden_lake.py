@@ -22,10 +22,10 @@ from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from deltalake import DeltaTable
 
-from scripts.campaign.stage import Stage
 from scripts.local.artifacts import ROOT
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
+from tests.chaos.stage import Stage
 
 FOLDER = Path(__file__).parents[1] / "cases" / "golden_lake"
 ARCHIVE = FOLDER / "lake.tar.gz"

@@ -11,19 +11,19 @@ import polars as pl
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from scripts.campaign import read_back
 from spark_app.audit import Verdict, audit
 from spark_app.audit.source_records import Records
-from spark_app.driver.open_lake import OpenLake
-from spark_app.driver.unit import UnitOptions, UnitRunner
+from spark_app.lake.files.state_files import write_quickly
+from spark_app.lake.lake import Lake
 from spark_app.model.catalog import Decodable
 from spark_app.model.offsets import Offsets, Span
 from spark_app.model.reports import Report
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import write_quickly
-from spark_app.worker import task
-from spark_app.worker.task_plan import TaskPlan
+from spark_app.units.driver.open_lake import OpenLake
+from spark_app.units.driver.unit import UnitOptions, UnitRunner
+from spark_app.units.worker import task
+from spark_app.units.worker.task_plan import TaskPlan
+from tests.chaos import read_back
 from tests.support.frames import leave_out
 
 TOPIC = "t"

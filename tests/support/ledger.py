@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.campaign.read_back import Identity, digest, identities, read, tables, wrong_gold
+from tests.chaos.read_back import Identity, digest, identities, read, tables, wrong_gold
 
 
 @dataclass

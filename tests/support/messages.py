@@ -38,7 +38,7 @@ from google.protobuf.message import Message
 from hypothesis import strategies as st
 
 from spark_app.model.catalog import Decodable
-from spark_app.schemas.descriptors import digest
+from spark_app.protobuf.schemas.descriptors import digest
 
 SCALARS = [n for n in range(1, 19) if n not in (10, 11, 14)]  # FieldDescriptor.TYPE_*: all but group, message, enum
 KEYS = [n for n in SCALARS if n not in (1, 2, 12)]  # no double, float or bytes

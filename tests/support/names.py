@@ -156,9 +156,9 @@ class Watch:
 
 
 def main(canary: str) -> None:
-    from spark_app.schemas.limits import SchemaInvalid
-    from spark_app.schemas.registry import Registry
-    from spark_app.schemas.resolution import resolve
+    from spark_app.protobuf.schemas.limits import SchemaInvalid
+    from spark_app.protobuf.schemas.registry import Registry
+    from spark_app.protobuf.schemas.resolution import resolve
     from spark_app.settings.connections import RegistrySettings
     from tests.support.answers import serve
     from tests.support.protos import CAPS, PROTO3

@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx2
 
-from spark_app.storage.lake import Lake
-from spark_app.storage.page_files import PageFiles
+from spark_app.lake.lake import Lake
+from spark_app.page.files import PageFiles
 
 ROOT = Path(__file__).parents[2]
 

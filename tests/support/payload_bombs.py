@@ -14,12 +14,12 @@ import tempfile
 
 import pyarrow as pa
 
+from spark_app.lake.files.local import LocalStorage
 from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
-from spark_app.storage.local import LocalStorage
-from spark_app.worker import task
-from spark_app.worker.route import Routing
-from spark_app.worker.task_plan import TaskPlan
+from spark_app.tables.route import Routing
+from spark_app.units.worker import task
+from spark_app.units.worker.task_plan import TaskPlan
 from tests.support.frames import batch_of, frame
 from tests.support.protos import PROTO3, catalog_of, compile_text
 

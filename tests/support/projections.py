@@ -12,8 +12,8 @@ import polars as pl
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from scripts.campaign import read_back
-from spark_app.driver.reader import FROM_BRONZE
+from spark_app.units.driver.reader import FROM_BRONZE
+from tests.chaos import read_back
 from tests.support.frames import frame
 from tests.support.lakes import SmallLake, Taken
 from tests.support.protos import PROTO3, compile_text, message_class

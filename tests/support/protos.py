@@ -7,12 +7,12 @@ from typing import Any
 from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from spark_app.decode.reference import load_files
 from spark_app.model.catalog import Catalog, Decodable, SchemaKey
-from spark_app.schemas.descriptors import compile_sources, digest
-from spark_app.schemas.ledger import message_types
-from spark_app.schemas.limits import SchemaLimits
-from spark_app.schemas.registry import ROOT, Sources
+from spark_app.protobuf.decode.reference import load_files
+from spark_app.protobuf.schemas.descriptors import compile_sources, digest
+from spark_app.protobuf.schemas.ledger import message_types
+from spark_app.protobuf.schemas.limits import SchemaLimits
+from spark_app.protobuf.schemas.registry import ROOT, Sources
 
 CAPS = SchemaLimits(
     max_text_bytes=1 << 20, max_files=100, max_columns=2000, max_compile_cpu_s=5, max_compile_bytes=512 << 20

@@ -5,7 +5,7 @@ from typing import Any
 
 from confluent_kafka.schema_registry.serde import SchemaId
 
-from spark_app.events.events_table import EventsTable
+from spark_app.followers.events.events_table import EventsTable
 from tests.support.frames import batch_of, frame, headers_of
 from tests.support.lakes import SmallLake
 from tests.support.protos import PROTO3, compile_text, message_class

@@ -12,11 +12,11 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from google.protobuf.message import Message
 
-from spark_app.decode import decoder_for
-from spark_app.expectations.checks import check_columns
-from spark_app.expectations.engine import failures
-from spark_app.expectations.proto_rules import PREFIX, Translation, translate
 from spark_app.model.catalog import Decodable, DecodeOptions
+from spark_app.protobuf.decode import decoder_for
+from spark_app.tables.expectations.checks import check_columns
+from spark_app.tables.expectations.proto_rules import PREFIX, Translation, translate
+from spark_app.tables.sql.engine import failures
 from tests.support.protos import PROTO3, compile_text
 
 OPTIONS = "buf/validate/validate.proto"

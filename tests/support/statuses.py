@@ -3,8 +3,8 @@
 import datetime
 from typing import Any
 
-from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import write_quickly
+from spark_app.lake.files.state_files import write_quickly
+from spark_app.lake.lake import Lake
 
 EVERYTHING: dict[str, Any] = {  # what the status of most lakes lacks
     "followers": {"gold": {"unit": 5, "lag": 3, "paused": None}},

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spark_app.driver.table_admission import TableAdmission
+from spark_app.lake.delta import torn_logs
+from spark_app.lake.delta.commit import TableCommitter
+from spark_app.lake.delta.manifest import Manifests
+from spark_app.lake.lake import Lake
 from spark_app.model.table_names import TableNames
 from spark_app.settings.models import Event, Tables
 from spark_app.settings.storing import LakeSettings
-from spark_app.storage.lake import Lake
-from spark_app.store import torn_logs
-from spark_app.store.commit import TableCommitter
-from spark_app.store.manifest import Manifests
+from spark_app.tables.admission import TableAdmission
 
 
 def open_committer(lake: Lake, settings: LakeSettings | None = None) -> tuple[Manifests, TableCommitter]:

@@ -14,8 +14,8 @@ from pyspark.sql.types import StructField, StructType
 from scripts.benches.messages import INDEX
 from scripts.benches.rivals import given, spark
 from scripts.benches.topics import FRAME
-from spark_app.decode import decoder_for
-from spark_app.spark import jvm
+from spark_app.protobuf.decode import decoder_for
+from spark_app.units.spark import jvm
 
 SIDE_BY_SIDE = 8
 END = 1 << 30  # pyarrow 26 cannot slice without an end

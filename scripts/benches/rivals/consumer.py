@@ -14,10 +14,10 @@ from deltalake import write_deltalake
 from scripts.benches import messages
 from scripts.benches.rivals import given
 from scripts.benches.row_udf import to_row
-from spark_app.decode import arrow_schema
-from spark_app.decode.typemap import ordered_fields
+from spark_app.lake.lake import Lake
+from spark_app.protobuf.columns.types import ordered_fields
+from spark_app.protobuf.decode import arrow_schema
 from spark_app.settings import config
-from spark_app.storage.lake import Lake
 
 AT_ONCE = 10_000
 COORDINATES = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64())])

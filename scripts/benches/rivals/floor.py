@@ -1,7 +1,7 @@
 """A raw copy by Spark's own Delta sink, in a session with the app's settings; the app is compared with it."""
 
 from scripts.benches.rivals import spark
-from spark_app.spark import jvm
+from spark_app.units.spark import jvm
 
 if __name__ == "__main__":
     opened, settings, lake = spark.open_session("floor")

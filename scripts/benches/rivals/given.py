@@ -59,7 +59,7 @@ def copied(lake: Path) -> Path:
 def newest() -> Decodable:
     """The same schema, in the form of the app's decoder."""
     from spark_app.model.catalog import Decodable
-    from spark_app.schemas.descriptors import digest
+    from spark_app.protobuf.schemas.descriptors import digest
 
     data = descriptors()
     return Decodable(1, data, digest(data))

@@ -23,8 +23,8 @@ from scripts.benches import messages
 from scripts.benches.rivals import given, spark
 from scripts.benches.row_udf import to_row
 from scripts.benches.topics import FRAME
-from spark_app.decode import arrow_schema
-from spark_app.spark import jvm
+from spark_app.protobuf.decode import arrow_schema
+from spark_app.units.spark import jvm
 
 MODULE = "bench_event_pb2"
 

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from scripts.benches.rivals import given
+from spark_app.lake.lake import Lake
 from spark_app.settings import config
 from spark_app.settings.models import Settings
-from spark_app.spark import session
-from spark_app.storage.lake import Lake
+from spark_app.units.spark import session
 
 TOGETHER = "silver_events"  # partitioned by game
 POLL_RECORDS = "5000"  # Kafka's default of 500 costs a sixth of all CPU time

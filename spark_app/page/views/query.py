@@ -14,11 +14,11 @@ from spark_app.model.table_names import TableNames
 from spark_app.page.context import PageContext
 from spark_app.page.frame import PATIENCE_S
 from spark_app.page.grid import grid
+from spark_app.page.queries.asking import Child
+from spark_app.page.queries.quoting import quoted
 from spark_app.page.result_chart import chart_of, form_of
 from spark_app.page.said import amount
 from spark_app.page.widgets import cells, draw, failure, heading, status, table
-from spark_app.queries.asking import Child
-from spark_app.queries.quoting import quoted
 
 AT_ONCE = 2  # queries of all tabs; each may take 1 GiB, of which DuckDB may use 512 MB, and a core
 TURNS = asyncio.Semaphore(AT_ONCE)

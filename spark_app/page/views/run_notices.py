@@ -9,11 +9,11 @@ from nicegui import ui
 from spark_app.model.errors import ContractError
 from spark_app.model.text import one_line
 from spark_app.page.context import PageContext
+from spark_app.page.files import PageFiles
 from spark_app.page.moments import moment_of, utc
 from spark_app.page.pending_requests import PendingRequest, cancel, pending_requests
 from spark_app.page.style import OF_LEVEL
 from spark_app.page.widgets import heading
-from spark_app.storage.page_files import PageFiles
 
 
 class RunNotices:

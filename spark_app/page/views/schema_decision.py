@@ -6,6 +6,7 @@ from typing import Any
 
 from nicegui import ui
 
+from spark_app.lake.lake import Lake
 from spark_app.model.text import one_line
 from spark_app.page.context import PageContext
 from spark_app.page.schema_facts import FINAL, POLICIES
@@ -13,7 +14,6 @@ from spark_app.page.views.request_line import RequestLine
 from spark_app.page.widgets import heading, say
 from spark_app.recovery.requests import pending
 from spark_app.recovery.result_text import accept_line
-from spark_app.storage.lake import Lake
 
 
 def decide(context: PageContext, schema: str, why: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from scripts.benches.buckets import BY_THE_CLOCK, by_verb
 from scripts.benches.counting import Counting
-from spark_app.storage.object_clients import open_store
+from spark_app.lake.files.object_clients import open_store
 from tests.support.stores import Moto, place_in
 
 

@@ -6,8 +6,8 @@ from pathlib import PurePosixPath
 import pytest
 
 from scripts.local.artifacts import ROOT
-from spark_app.alerts.book import WRITER
-from spark_app.storage.lake import Lake
+from spark_app.lake.lake import Lake
+from spark_app.page.alerts.book import WRITER
 
 VARIABLE = re.compile(r"\$\{(\w+)(?::([-+])([^}]*))?\}")
 

@@ -13,8 +13,8 @@ from spark_app.settings import config
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
 from tests.support.producing import Lab, schemas_of_demo, times
-from tests.unit.spark_app.test_app_lake_audit_expectations import faults
-from tests.unit.spark_app.test_app_pauses import PausableLake
+from tests.unit.audit.test_audit_expectations import faults
+from tests.unit.tables.test_pauses import PausableLake
 
 ACTIONS = {"no_player": "quarantine", "test_device": "drop", "future_time": "warn"}
 RECORDS = 50

@@ -15,7 +15,7 @@ from scripts.local.options import Options, parse
 from scripts.local.ports import free_port
 from scripts.local.reports import Reports
 from scripts.local.stack import Stack
-from spark_app.storage.lake import Lake
+from spark_app.lake.lake import Lake
 
 ADDRESS = "s3://games/demo"
 OWN = ["--brokers", "k:1", "--registry", "http://127.0.0.1:1"]

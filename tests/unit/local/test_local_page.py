@@ -17,10 +17,10 @@ from scripts.local.options import parse
 from scripts.local.ports import HOST, free_port
 from scripts.local.program import Program
 from scripts.local.stack import Stack
+from spark_app.lake.lake import Lake
+from spark_app.page.files import PageFiles
 from spark_app.page.server import listen
 from spark_app.settings.watching import Page
-from spark_app.storage.lake import Lake
-from spark_app.storage.page_files import PageFiles
 
 pytestmark = pytest.mark.timeout(180)
 OWN = ["--brokers", "k:1", "--registry", "http://127.0.0.1:1"]

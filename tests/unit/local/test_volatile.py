@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scripts.campaign.volatile import Disk, File, Missing
+from tests.chaos.volatile import Disk, File, Missing
 
 SEEDS = range(200)
 

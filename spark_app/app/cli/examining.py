@@ -1,0 +1,155 @@
+"""Commands that look and change nothing, but for `doctor --repair`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spark_app.app.cli.options import AsJson, LakeFolder, SettingsFile, load, load_to_write
+from spark_app.app.text.status import status_lines
+from spark_app.lake.files.state_files import read_json
+from spark_app.lake.lake import Lake
+from spark_app.model.errors import ConfigurationError, ExitCode
+from spark_app.model.log import LEVELS, log, tell
+from spark_app.page.files import PageFiles
+from spark_app.recovery import requests, result_text
+from spark_app.settings import config
+from spark_app.units.driver.status import problem
+
+LOCK_S = 3.0  # the JVM of an app that was killed lets go of the lake after about two
+
+
+def status(
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    as_json: Annotated[bool, typer.Option("--json", help="the whole status as JSON")] = False,
+    healthy: Annotated[
+        bool, typer.Option("--healthy", help="print nothing; exit with 0 if the app is healthy, else with 1")
+    ] = False,
+) -> None:
+    """Show lag, last batch and tables, and why the app waits or is held."""
+    own = Lake(load(settings, lake, quiet=True).place)
+    value = read_json(own.storage, own.status)
+    trouble = problem(value)
+    if value is None and own.storage.exists(own.status):
+        trouble = f"{own.storage.uri(own.status)} is damaged: the running app rewrites it every second"
+    if healthy:
+        raise typer.Exit(1 if trouble else 0)
+    if as_json:
+        print(json.dumps(value, indent=1))
+    else:
+        address = PageFiles(own).address()
+        pending = [] if value is None else result_text.request_lines(own, requests.pending(own))
+        for line in [*status_lines(value, address), *pending]:
+            print(line)
+    if trouble:
+        print(f"not healthy: {trouble}")
+        raise typer.Exit(1)
+
+
+def doctor(
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    mend: Annotated[
+        bool, typer.Option("--repair", help="repair what is safe to repair automatically; stop the app first")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check lake, checkpoint, topics and object store, also while the app runs. Exits with 65 if the app would refuse
+    to start, or if the store lets two processes write the lake."""
+    from spark_app.recovery import doctor
+
+    loaded = load_to_write(settings, lake)
+    log.level = LEVELS["ERROR"]
+    own = Lake(loaded.place)
+    if not own.storage.exists(own.state):
+        raise ConfigurationError(f"lake.path: no lake at {own.address}")
+    if mend:
+        own.prepare()
+        own.lease.take(LOCK_S)
+        for done in doctor.repair(own, loaded):
+            tell(f"repaired    {done}")
+        own.lease.give_back()
+    findings = doctor.examine(own, loaded)
+    print("\n".join(result_text.doctor_json(findings) if as_json else result_text.doctor_lines(findings)))
+    raise typer.Exit(ExitCode.LOSS if any(finding.fatal for finding in findings) else ExitCode.DONE)
+
+
+def audit(
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    acks: Annotated[
+        Path | None, typer.Option(help="file in which the producer listed the acknowledged records")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the lake with Kafka, record by record, and gold with silver. Exits with 65 if anything is wrong."""
+    from spark_app.app.text.verdict import verdict_lines
+    from spark_app.audit import audit as look
+
+    verdict = look(load(settings, lake), acks, tell=_print_progress if sys.stderr.isatty() else lambda *_: None)
+    print(json.dumps(verdict.to_json(), indent=1) if as_json else "\n".join(verdict_lines(verdict)))
+    raise typer.Exit(ExitCode.DONE if verdict.clean else ExitCode.LOSS)
+
+
+def _print_progress(done: int, total: int) -> None:
+    end = "\n" if done == total else ""
+    print(f"\r{done:,} of {total:,} offsets", end=end, file=sys.stderr, flush=True)
+
+
+def lineage(
+    table: Annotated[
+        str, typer.Argument(help="a table, or TABLE.COLUMN; empty = all tables in short", show_default=False)
+    ] = "",
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where the rows and columns of a table come from, and where they go. Changes nothing, and needs only the
+    lake."""
+    from spark_app.app.text import lineage as lineage_text
+    from spark_app.page.lineage.lake_graph import LakeGraph
+
+    own = LakeGraph(load(settings, lake, quiet=True))
+    name, _, column = table.partition(".")
+    graph = own.of(name) if table else own.overview()
+    if column:
+        place = own.column_of(graph, name, column)
+        graph = graph.around(place)
+        lines = lineage_text.column_lines(graph, place)
+    else:
+        lines = lineage_text.table_lines(graph, name) if table else lineage_text.overview_lines(graph, own.ledger)
+    print(json.dumps(graph.to_json(), indent=1) if as_json else "\n".join(lines))
+
+
+def settings(
+    file: SettingsFile = None,
+    lake: LakeFolder = None,
+    defaults: Annotated[
+        bool, typer.Option(help="print a settings file with all defaults and their descriptions")
+    ] = False,
+) -> None:
+    """Check the settings and print the effective values."""
+    if defaults:
+        print(config.render(), end="")
+        return
+    for section, values in load(file, lake).model_dump().items():
+        for key, value in values.items():
+            print(f"{section}.{key} = {value!r}")
+
+
+def shell(settings: SettingsFile = None, lake: LakeFolder = None) -> None:
+    """Start a pyspark shell in which every table of the lake is a view of the same name; for a lake in a bucket it is a
+    DuckDB shell."""
+    loaded = load(settings, lake)
+    if loaded.place.scheme:
+        from spark_app.app import duckdb_shell
+
+        return duckdb_shell.start(loaded)
+    from spark_app.app import shell
+
+    shell.start(loaded)

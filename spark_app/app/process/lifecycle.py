@@ -1,0 +1,118 @@
+"""The life cycle of one run: start (after a back-off delay if needed), progress monitoring, and exit, also when other
+threads hang."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+from spark_app.app.process import children
+from spark_app.app.process.start_backoff import StartBackoff
+from spark_app.app.process.stopping import StopRequest
+from spark_app.app.process.watchdog import ProgressProbe, Watchdog
+from spark_app.lake.lake import Lake
+from spark_app.model.errors import ExitCode
+from spark_app.model.events import Event
+from spark_app.model.log import log
+from spark_app.settings.models import Run
+from spark_app.units.driver.disk_space import StopRequested
+from spark_app.units.driver.status import Status
+
+FINAL_STATUS_TIMEOUT_S = 5.0
+
+
+class ProcessLifecycle:
+    """`stop` is set when the process is asked to stop, or ends for another reason."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        settings: Run,
+        status: Status,
+        jvm_pid: Callable[[], int | None],
+        tell: Callable[[Event], None] = lambda event: None,
+    ):
+        """
+        Args:
+            jvm_pid: the process id of the JVM, while there is one.
+            tell: gets the event of the end.
+        """
+        self._tell = tell
+        self._lake = lake
+        self._settings = settings
+        self._status = status
+        self._jvm_pid = jvm_pid
+        self._starts = StartBackoff(lake, settings.backoff_s)
+        self._watchdog: Watchdog | None = None
+        self._begun = False
+        self._request = StopRequest()
+        self.stop = self._request.requested
+        self.describe_batch: Callable[[], str] = str  # the records of the current batch, for the exit message
+
+    def listen(self) -> None:
+        """Handle SIGTERM and SIGINT."""
+        self._request.listen(lambda: self.leave(ExitCode.DONE, "stopped; the current batch is abandoned"))
+
+    def reinstall_signal_handlers(self) -> None:
+        """Set the signal handlers again after PySpark has replaced them."""
+        self._request.reinstall_signal_handlers()
+
+    def begin(self, signs: Mapping[str, ProgressProbe]) -> None:
+        """Call with the lake's lock: start the status thread, wait if earlier starts committed nothing, and start the
+        watchdog.
+
+        Raises:
+            StopRequested: the process was asked to stop while it waited.
+        """
+        self._status.start()
+        self._begun = True
+        seconds = self._starts.begin()
+        if seconds:
+            self._lake.lease.release()  # a person may repair the lake during the wait
+            failed = self._starts.failed
+            self._status.waiting(
+                f"the last {failed} starts committed nothing, see the log: the app waits {seconds:.0f} s"
+            )
+            if self.stop.wait(seconds):
+                raise StopRequested
+            self._lake.lease.take()
+        self._watchdog = Watchdog(signs, self._settings.stall_s, self._stalled)
+        self._status.seconds_without_progress = self._watchdog.quiet_s
+        self._watchdog.start()
+
+    def end(self, code: ExitCode, reason: str | None) -> None:
+        """Write the final status and stop the watchdog, because a held app makes no progress."""
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        if not self._begun:
+            return
+        self._tell(_end_event(code, reason))
+        self._status.end("held" if code.held else "stopped", reason or None, bump=code == ExitCode.BUMP)
+        if code.held or code in (ExitCode.DONE, ExitCode.BUMP):
+            self._starts.succeeded()
+
+    def leave(self, code: ExitCode, why: str) -> NoReturn:
+        """Exit from any thread, even if others hang; all committed data is durable."""
+        log.warning("exiting", reason=why, exit_code=int(code))
+        last = threading.Thread(target=self.end, args=(code, why), daemon=True)
+        last.start()
+        last.join(FINAL_STATUS_TIMEOUT_S)  # writing the status may hang with the disk
+        children.kill_all([*children.descendants(os.getpid()), *filter(None, [self._jvm_pid()])])
+        os._exit(code)
+
+    def _stalled(self, what: str) -> NoReturn:
+        taken = self.describe_batch() if what == "ingest" else ""
+        stalled = f"{what}: {taken}" if taken else what
+        self.leave(ExitCode.UNREACHABLE, f"{stalled} made no progress for {self._settings.stall_s:.0f} s")
+
+
+def _end_event(code: ExitCode, reason: str | None) -> Event:
+    """The text of an error that nobody has foreseen is left to the log: it may have anything in it."""
+    kind = "bump" if code is ExitCode.BUMP else "held" if code.held else "stop"
+    said = {"bump": "The app restarts for new columns", "held": "The app stops, and a person has to act"}
+    why = "a bug, see the log" if code is ExitCode.BUG else reason
+    text = said.get(kind, "The app stops") + (f": {why}" if why else "")
+    calm = code in (ExitCode.DONE, ExitCode.BUMP)
+    return Event(kind, text, "INFO" if calm else "ERROR", details={"exit_code": int(code)})

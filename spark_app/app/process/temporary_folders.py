@@ -1,0 +1,66 @@
+"""The app's own temporary folders; each run empties those of a killed run."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+from spark_app.app.process import children
+from spark_app.lake.files.disk import is_full, temporary_folders
+from spark_app.lake.files.state_files import read_json, write_quickly
+from spark_app.lake.lake import Lake
+from spark_app.model.errors import ConfigurationError
+
+REMEDY = "set TMPDIR and SPARK_LOCAL_DIRS to other folders"
+
+
+def renew(lake: Lake) -> None:
+    """Create an empty folder for this lake in each temporary folder, for Python, Spark and the JVM. Call with the
+    lake's lock.
+
+    If another user owns that name, a random name is used and stored in the lake.
+
+    Raises:
+        ConfigurationError: the folder cannot be created.
+        OSError: the disk is full.
+    """
+    digest = hashlib.sha256(str(lake.root.resolve()).encode()).hexdigest()[:16]
+    usual = f"protolake-{os.getuid()}-{digest}"
+    remembered = read_json(lake.here, lake.scratch) or {}
+    names = {str(base): _name(remembered.get(str(base)), usual) for base in temporary_folders()}
+    own, *of_spark = folders = [_renew(Path(base), name, usual) for base, name in names.items()]
+    found = {str(folder.parent): folder.name for folder in folders}
+    if found != names:
+        write_quickly(lake.here, lake.scratch, found, None)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(own)
+    os.environ["SPARK_LOCAL_DIRS"] = ",".join(map(str, of_spark or [own]))
+
+
+def _name(remembered: object, usual: str) -> str:
+    """The stored name, if it is one of this lake: everything in the folder is removed."""
+    return remembered if isinstance(remembered, str) and re.fullmatch(usual + r"-\w+", remembered) else usual
+
+
+def _renew(base: Path, name: str, usual: str) -> Path:
+    folder = base / name
+    # A JVM whose driver was killed during the start holds no lock yet, and would never end without its folder.
+    children.kill_all(children.of_temporary_folder(folder))
+    shutil.rmtree(folder, ignore_errors=True)  # a protoc of the killed run may still write there
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
+            return folder
+        return Path(tempfile.mkdtemp(prefix=f"{usual}-", dir=base))
+    except OSError as error:
+        if is_full(error):
+            raise
+        raise ConfigurationError(f"{folder} cannot be created ({error.strerror}): {REMEDY}") from error

@@ -1,0 +1,53 @@
+"""What differs between the settings of this start and those of the one before: the audit log of settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from spark_app.lake.files.state_files import read_json, write_durably
+from spark_app.lake.lake import Lake
+from spark_app.model.events import Event
+from spark_app.settings.models import Settings
+
+# Secrets are in files, which settings name. The values of these settings are nobody's business either: the address of a
+# webhook often is a secret, although it should then be in a file.
+CONCEALED = {"kafka.sasl_username", "kafka.oauth_extensions", "registry.username", "alerts.webhook"}
+MOST_NAMED = 200
+
+
+def settings_event(lake: Lake, settings: Settings) -> Event:
+    """The event of a start: the digest of all settings, and setting -> [before, now] for those that differ."""
+    now, before = _flat(settings), read_json(lake.storage, lake.settings)
+    digest = hashlib.sha256(json.dumps(now, sort_keys=True).encode()).hexdigest()
+    if before is None:
+        return Event("settings", "There are no settings of an earlier start", details={"digest": digest, "changed": {}})
+    pairs = {name: [before.get(name), now.get(name)] for name in sorted(now.keys() | before.keys())}
+    changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    said = f"{len(changed):,} settings differ from those of the last start"
+    named = dict(list(changed.items())[:MOST_NAMED])
+    return Event("settings", said, details={"digest": digest, "changed": named})
+
+
+def keep_settings(lake: Lake, settings: Settings) -> None:
+    """Store the settings, with which those of the next start are compared."""
+    now = _flat(settings)
+    if read_json(lake.storage, lake.settings) != now:
+        write_durably(lake.storage, lake.settings, json.dumps(now, indent=0), "settings")
+
+
+def _flat(settings: Settings) -> dict[str, Any]:
+    flat = dict(_leaves("", settings.model_dump(mode="json")))
+    for name in CONCEALED & flat.keys():
+        flat[name] = flat[name] and hashlib.sha256(str(flat[name]).encode()).hexdigest()[:12]
+    return flat
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _leaves(f"{name}.{key}" if name else key, inner)
+    else:
+        yield name, value

@@ -1,0 +1,199 @@
+"""One gold run: plan, compute, and write all changed tables in parallel.
+
+A table that fails does not affect the others: a later run recomputes it, after a growing pause.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from spark_app.followers.gold.compute import AggregateComputer
+from spark_app.followers.gold.definition import Definition
+from spark_app.followers.gold.failures import TableFailures
+from spark_app.followers.gold.plan import GoldPlan, Planner
+from spark_app.followers.gold.tables import GoldTables
+from spark_app.lake.delta.commit import THREADS
+from spark_app.lake.files.disk import is_full
+from spark_app.model.errors import ContractError
+from spark_app.units.driver.open_lake import OpenLake
+
+SYNC_EVERY_S = 30.0
+OF_ONE_TABLE = (DeltaError, pa.ArrowException)  # errors of a write that concern only its table
+
+
+class Aggregator:
+    """Updates the gold tables: the follower `gold`. If it is too far behind, it recomputes them."""
+
+    name = "gold"
+
+    def __init__(
+        self,
+        calculator: AggregateComputer,
+        opened: OpenLake,
+        unit_lock: AbstractContextManager[object],
+        done: Callable[[dict[str, int], dict[str, str]], None] = lambda rows, failed: None,
+    ):
+        """
+        Args:
+            unit_lock: the lock that is held while a unit is built.
+            done: called after `follow` with what `run` and `failed` return.
+        """
+        self.interval_s = opened.settings.gold.interval_s
+        self._done = done
+        self._calculator = calculator
+        self._unit_lock = unit_lock
+        self._layout = opened.settings.tables.layout
+        self._definition = Definition.of(opened.settings)
+        self._tables = GoldTables(opened, self._definition)
+        self._planner = Planner(opened, self._definition, self._tables)
+        self._synced = opened.units.committer.synced
+        self._folded = self._synced.folded
+        self._next_sync = time.monotonic() + SYNC_EVERY_S
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")
+        self._running = threading.Lock()  # `run` and `renew` must not overlap
+        self._failures = TableFailures()
+
+    def cursor(self) -> int:
+        """The last unit that all gold tables include."""
+        return self._folded
+
+    def durable(self) -> int:
+        """The last unit that all gold tables durably include."""
+        return self._synced.folded
+
+    def paused(self) -> None:
+        """Gold never is: it can always be computed again from silver."""
+
+    def follow(self) -> None:
+        """`run`, and tell what it has done."""
+        self._done(self.run(), self.failed())
+
+    def close(self) -> None:
+        """Make gold durable, so that the next start need not merge units again."""
+        with self._running:
+            self._sync()
+
+    def failed(self) -> dict[str, str]:
+        """Gold table -> the error because of which it is out of date."""
+        return {self._layout.gold_of(name): reason for name, reason in self._failures.reasons().items()}
+
+    def run(self) -> dict[str, int]:
+        """Update gold up to the last applied unit; returns routing name -> rows of each changed gold table.
+
+        A table that fails keeps its rows and is recomputed: immediately, then by later runs.
+        """
+        rows = self._run()
+        return rows | (self._run() if self._failures.any_due() else {})
+
+    def _run(self) -> dict[str, int]:
+        with self._running:
+            with self._unit_lock:
+                work = self._planner.plan(self._folded)
+            if work is None:
+                return {}
+            work.leave_out(self._failures.waiting())
+            return self._carry_out(work)
+
+    def renew(self, names: set[str], dry_run: bool) -> dict[str, dict[str, Any]]:
+        """Recompute gold of the routing names from silver and replace tables that differ, unless `dry_run`.
+
+        New silver files are merged first, so that a table that is only out of date does not count as differing. Missing
+        tables, and tables whose silver was rebuilt, are not merged first.
+
+        Returns:
+            Gold table -> its differences, as `GoldTables.compare` returns them.
+
+        Raises:
+            ContractError: a unit is committed but not applied.
+        """
+        with self._running:
+            with self._unit_lock:
+                work = self._planner.plan(self._folded)
+                if work is None:
+                    raise ContractError("a committed unit is not in all tables yet: run the command again")
+                files = {name: self._planner.snapshot(name) for name in work.fields if name in names}
+            first = {name for name in files if self._tables.get(name) is None}
+            first |= set() if dry_run else work.rebuilt & files.keys()
+            found = self._check({name: files.pop(name) for name in first}, work, replace=not dry_run)
+            for name in first:
+                work.whole.pop(name, None)
+            self._carry_out(work)
+            return found | self._check(files, work, replace=not dry_run)
+
+    def _check(self, files: dict[str, list[str]], work: GoldPlan, replace: bool) -> dict[str, dict[str, Any]]:
+        """Compare gold with aggregates of the silver files. With `replace`, tables whose silver was rebuilt are always
+        replaced, because their transaction has to advance."""
+        found = {}
+        computed = self._calculator.of_files(files, work.fields)
+        for error in computed.failed.values():
+            raise error
+        for name, part in computed.parts.items():
+            found[self._layout.gold_of(name)] = difference = self._tables.compare(name, part)
+            if replace and (difference["differing"] or name in work.rebuilt):
+                self._tables.replace(name, part, work.upto)
+                self._failures.clear([name])
+        return found
+
+    def _carry_out(self, work: GoldPlan) -> dict[str, int]:
+        if self._definition.is_incremental:
+            parts, failed = self._calculator.of_files(work.fold, work.fields)
+        else:
+            parts, failed = self._calculator.of_touched_keys(work.fold, work.rows, work.fields)
+        whole, failed_whole = self._calculator.of_files(work.whole, work.fields)
+        jobs = self._submit(self._tables.merge, parts, work) | self._submit(self._tables.replace, whole, work)
+        wait(jobs.values())  # for all, also after an error: the next run must not merge files that a job still merges
+        rows, failed_jobs = _results(jobs)
+        self._set_apart(failed | failed_whole | failed_jobs, work)
+        self._failures.clear(rows)
+        self._finish(work)
+        return rows
+
+    def _submit(self, write: Callable[..., int], parts: dict[str, pa.Table], work: GoldPlan) -> dict[str, Future[int]]:
+        return {name: self._pool.submit(write, name, part, work.upto) for name, part in parts.items()}
+
+    def _set_apart(self, failed: dict[str, Exception], work: GoldPlan) -> None:
+        """Remove the failed tables' definitions, so that a later run recomputes them from all silver files."""
+        if failed:
+            work.leave_out(failed)
+            known = self._planner.definitions()
+            self._planner.define({name: digest for name, digest in known.items() if name not in failed})
+        for name, error in failed.items():
+            self._failures.add(name, self._layout.gold_of(name), error)
+
+    def _finish(self, work: GoldPlan) -> None:
+        self._folded = max(work.upto, self._folded)
+        changed = self._planner.definitions() != work.definitions
+        if changed or (self._folded > self._synced.folded and time.monotonic() > self._next_sync):
+            self._sync()
+        if changed:
+            self._planner.define(work.definitions)
+
+    def _sync(self) -> None:
+        self._tables.sync(self._folded)
+        self._next_sync = time.monotonic() + SYNC_EVERY_S
+
+
+def _results(jobs: dict[str, Future[int]]) -> tuple[dict[str, int], dict[str, Exception]]:
+    """(routing name -> rows of each written table, routing name -> error of each failed one).
+
+    Raises:
+        Exception: the error does not concern a single table; for example, the disk is full.
+    """
+    rows: dict[str, int] = {}
+    failed: dict[str, Exception] = {}
+    for name, job in jobs.items():
+        try:
+            rows[name] = job.result()
+        except OF_ONE_TABLE as error:
+            if is_full(error):
+                raise
+            failed[name] = error
+    return rows, failed

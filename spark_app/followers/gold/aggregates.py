@@ -1,0 +1,136 @@
+"""Aggregates per key over the files of a silver table, as far as Arrow gives exactly Spark's values.
+
+Rows are reduced in chunks and the results are combined, so memory depends on the number of keys, not of rows. If
+several tasks read the files, each reduces its own files, and the driver combines all parts and computes the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from spark_app.lake.delta.batches import read_batches
+from spark_app.lake.files.storage import Storage
+from spark_app.model.record_schemas import TIMESTAMP
+
+ROWS, BYTES = 1 << 15, 16 << 20  # of a chunk: the most rows, and about the most bytes
+WIDE = pa.decimal128(38, 0)  # the type of a sum of integers, which is exact
+KEYS = (types.is_string, types.is_binary, types.is_signed_integer, types.is_boolean)
+EVERY = pc.CountOptions(mode="all")
+SOURCE = b"protolake.column"  # metadata of a field
+
+
+def with_source(column: pa.Field, name: str) -> pa.Field:
+    """A column of silver as a field of this name, which notes the column's own name if it is another one."""
+    return column if column.name == name else column.with_name(name).with_metadata({SOURCE: column.name})
+
+
+def source_of(field: pa.Field) -> str:
+    """The column of silver that is read for a field."""
+    source: bytes = (field.metadata or {}).get(SOURCE, field.name.encode())
+    return source.decode()
+
+
+class Aggregate(NamedTuple):
+    """A column of the result. `field` is a column of the table; "" = all rows, which is valid only for `count`."""
+
+    name: str
+    function: str
+    field: str
+
+
+class Grouping(NamedTuple):
+    """The aggregates of one table, grouped by `key`. `fields` are what to read, see `source_of`; a column that a file
+    lacks is NULL for its rows."""
+
+    key: str
+    aggregates: tuple[Aggregate, ...]
+    fields: pa.Schema
+
+    def is_exact_in_arrow(self) -> bool:
+        """Whether Arrow gives exactly Spark's results. Spark treats NaN, -0.0 and means differently, so aggregates of
+        floating-point columns and means are left to Spark."""
+        return _is_key(self.fields.field(self.key).type) and all(map(self._suits, self.aggregates))
+
+    def reduce(self, storage: Storage, keys: Iterable[str]) -> pa.Table:
+        """Reduce the rows of the files to a part: one row per key, for `combine`.
+
+        Raises:
+            OSError, pa.ArrowException: a file cannot be read, or its columns do not fit those of the table.
+        """
+        parts = [self._group(self._of_rows(self.fields.empty_table()), self._first())]
+        for rows in _gather(batch for key in keys for batch in self._read(storage, key)):
+            parts.append(self._group(self._of_rows(rows), self._first()))
+            if sum(map(len, parts[1:])) > max(ROWS, len(parts[0])):
+                parts = [self.combine(parts)]
+        return self.combine(parts)
+
+    def combine(self, parts: Sequence[pa.Table]) -> pa.Table:
+        """Combine several parts into one."""
+        return self._group(pa.concat_tables(parts), self._next()) if len(parts) > 1 else parts[0]
+
+    def finish(self, part: pa.Table) -> pa.Table:
+        """The result of the last part: the key and the aggregates. A sum of integers has the type `WIDE`."""
+        names = [self.key, *(aggregate.name for aggregate in self.aggregates)]
+        counts = [False, *(aggregate.function == "count" for aggregate in self.aggregates)]
+        columns = zip(names, part.schema.types, counts, strict=True)
+        return pa.Table.from_arrays(part.columns, schema=pa.schema([pa.field(n, t, not c) for n, t, c in columns]))
+
+    def _suits(self, aggregate: Aggregate) -> bool:
+        if not aggregate.field:
+            return aggregate.function == "count"
+        kind = self.fields.field(aggregate.field).type
+        if aggregate.function == "count":
+            return not types.is_nested(kind)
+        if aggregate.function == "sum":
+            return bool(types.is_signed_integer(kind))
+        return aggregate.function in ("min", "max") and _is_ordered(kind)
+
+    def _read(self, storage: Storage, key: str) -> Iterator[pa.RecordBatch]:
+        """The fields of a file in batches, with the types of the table."""
+        return read_batches(storage, key, self.fields, [source_of(field) for field in self.fields], ROWS, BYTES)
+
+    def _of_rows(self, rows: pa.Table) -> pa.Table:
+        """The key column, then the input column of each aggregate."""
+        columns = [rows[self.key]]
+        for aggregate in self.aggregates:
+            values = rows[aggregate.field or self.key]
+            columns.append(values.cast(WIDE) if aggregate.function == "sum" else values)
+        return pa.Table.from_arrays(columns, names=list(map(str, range(len(columns)))))
+
+    def _first(self) -> list[tuple[str, pc.FunctionOptions | None]]:
+        return [(a.function, None if a.field else EVERY) for a in self.aggregates]
+
+    def _next(self) -> list[tuple[str, pc.FunctionOptions | None]]:
+        return [("sum" if a.function == "count" else a.function, None) for a in self.aggregates]
+
+    def _group(self, rows: pa.Table, functions: list[tuple[str, pc.FunctionOptions | None]]) -> pa.Table:
+        key, *columns = rows.column_names
+        wanted = [(column, *how) for column, how in zip(columns, functions, strict=True)]
+        return rows.group_by(key, use_threads=False).aggregate(wanted).rename_columns(rows.column_names)
+
+
+def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Join the batches of small files, because reducing a few rows costs as much as reducing many."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows, size = rows + len(batch), size + batch.nbytes
+        if rows >= ROWS or size >= BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _is_key(kind: pa.DataType) -> bool:
+    return any(is_it(kind) for is_it in KEYS)
+
+
+def _is_ordered(kind: pa.DataType) -> bool:
+    return _is_key(kind) or types.is_decimal128(kind) or types.is_date32(kind) or bool(kind == TIMESTAMP)

@@ -1,0 +1,88 @@
+"""The definition of a gold row: the key, and one column per aggregate over the key's rows in silver.
+
+If all functions are `count`, `sum`, `min` or `max`, new rows are merged incrementally; with any other function the
+changed keys are recomputed from all their rows. A silver table without the key has no gold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spark_app.followers.gold.aggregates import with_source
+from spark_app.model.comments import Comments, Path
+from spark_app.settings.models import Aggregate, Settings
+
+WORDS = {
+    "count": "Number of values of {}",
+    "sum": "Sum of {}",
+    "min": "Smallest {}",
+    "max": "Largest {}",
+    "mean": "Mean of {}",
+    "distinct": "Number of distinct values of {}",
+    "median": "Median of {}",
+}
+FOLDED = {"count": "+", "sum": "+", "min": "least", "max": "greatest"}
+
+
+@dataclass(frozen=True)
+class Definition:
+    """The definition of all gold tables, from the settings.
+
+    Attributes:
+        key: the field that groups the rows.
+        time: the field of an aggregate that names none.
+        aggregates: gold column -> its function and field.
+    """
+
+    key: str
+    time: str
+    aggregates: dict[str, Aggregate]
+
+    @staticmethod
+    def of(settings: Settings) -> Definition:
+        return Definition(settings.event.key, settings.event.time, settings.gold.columns)
+
+    @property
+    def is_incremental(self) -> bool:
+        """Whether a key's new row can be computed from its old row and an aggregate of its new silver rows."""
+        return all(aggregate.function in FOLDED for aggregate in self.aggregates.values())
+
+    def field_of(self, aggregate: Aggregate) -> str:
+        """The field of the aggregate; "" = it counts all rows."""
+        return aggregate.field or ("" if aggregate.function == "count" else self.time)
+
+    def fields(self, columns: pa.Schema, column_of: Callable[[str], str]) -> pa.Schema:
+        """The key and the aggregated fields of a silver table with these columns, by the names of the settings. A
+        missing key is left out; a missing aggregated field has the type text.
+
+        Args:
+            column_of: gives the column that a name of the settings means.
+        """
+        wanted = {self.field_of(aggregate) for aggregate in self.aggregates.values()} - {""}
+        wanted |= {self.key} if column_of(self.key) in columns.names else set()
+        own = {name: column_of(name) for name in sorted(wanted)}
+        return pa.schema(
+            [
+                with_source(columns.field(column), name) if column in columns.names else (name, pa.string())
+                for name, column in own.items()
+            ]
+        )
+
+    def comments(self) -> Comments:
+        """The comments of a new gold table."""
+        own: dict[Path, str] = {(): f"One row per {self.key}, aggregated from silver", (self.key,): "Groups the rows"}
+        for name, aggregate in self.aggregates.items():
+            field = self.field_of(aggregate)
+            own[name,] = WORDS[aggregate.function].format(field) if field else "Number of rows"
+        return Comments(own=own)
+
+    def digest(self, fields: pa.Schema) -> str:
+        """SHA-256 of the settings, the field types and the columns whose names differ from the fields': a field that is
+        missing now may get another type later."""
+        declared = {name: aggregate.model_dump() for name, aggregate in self.aggregates.items()}
+        return hashlib.sha256(json.dumps([self.key, self.time, declared, str(fields)]).encode()).hexdigest()

@@ -1,0 +1,146 @@
+"""Plans a gold run: which units each gold table lacks, and which silver files to read for it.
+
+A table is recomputed from all its silver files if its definition changed, a new file or the manifest of a unit is
+missing, or a rebuild added rows to its silver table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from spark_app.followers.gold.definition import Definition
+from spark_app.followers.gold.tables import GoldTables
+from spark_app.lake.files.state_files import read_json, write_durably
+from spark_app.model.aliases import column_of
+from spark_app.tables.aliases import sent_names, table_aliases
+from spark_app.units.driver.open_lake import OpenLake
+
+
+@dataclass
+class GoldPlan:
+    """The plan of one run. Files are keys of the storage.
+
+    Attributes:
+        upto: the last unit that gold includes after the run.
+        fields: routing name -> key and aggregated fields of the silver table.
+        definitions: routing name -> digest of its definition.
+        fold: routing name -> new silver files, to merge into gold.
+        whole: routing name -> all silver files, to recompute the table.
+        rows: names of `fold` -> all silver files, to recompute the changed keys.
+        rebuilt: routing names to whose silver table a rebuild added rows.
+    """
+
+    upto: int
+    fields: dict[str, pa.Schema]
+    definitions: dict[str, str]
+    fold: dict[str, list[str]] = field(default_factory=dict)
+    whole: dict[str, list[str]] = field(default_factory=dict)
+    rows: dict[str, list[str]] = field(default_factory=dict)
+    rebuilt: set[str] = field(default_factory=set)
+
+    def leave_out(self, names: Iterable[str]) -> None:
+        """Remove these tables from the plan and from `definitions`, so that a later run recomputes them."""
+        for name in names:
+            for of_table in (self.definitions, self.fold, self.whole, self.rows):
+                of_table.pop(name, None)
+
+
+class Planner:
+    """Compares manifests, silver and definitions with the gold tables."""
+
+    def __init__(self, opened: OpenLake, definition: Definition, tables: GoldTables):
+        self._opened = opened
+        self._lake = opened.lake
+        self._layout = opened.settings.tables.layout
+        self._manifests = opened.units.manifests
+        self._definition = definition
+        self._tables = tables
+
+    def plan(self, folded: int) -> GoldPlan | None:
+        """The plan for the units after `folded`; None if a committed unit is not applied.
+
+        It is called between two units, so that the manifests and the versions of silver agree.
+        """
+        if self._manifests.applied() < self._manifests.last:
+            return None  # a commit failed: some tables are ahead of the others until it is made again
+        fields = self._fields()
+        definitions = {name: self._definition.digest(found) for name, found in fields.items()}
+        work = GoldPlan(self._manifests.applied(), fields, definitions)
+        same = self._complete(self._unchanged(definitions), folded)
+        if len(same) < len(fields):
+            self.define(same)  # before gold changes: after a crash these tables are recomputed
+            work.whole = {name: self.snapshot(name) for name in fields if name not in same}
+        self._add_news(work, folded, set(same))
+        if not self._definition.is_incremental:
+            work.rows = {name: self.snapshot(name) for name in work.fold}
+        return work
+
+    def definitions(self) -> dict[str, str]:
+        """The stored definitions of the gold tables: routing name -> digest."""
+        stored: dict[str, str] | None = read_json(
+            self._lake.storage, self._lake.gold
+        )  # without the file all gold is recomputed
+        return stored or {}
+
+    def define(self, definitions: dict[str, str]) -> None:
+        """Store the definitions of the gold tables."""
+        if definitions != read_json(self._lake.storage, self._lake.gold):
+            write_durably(self._lake.storage, self._lake.gold, json.dumps(definitions), "gold.state")
+
+    def snapshot(self, name: str) -> list[str]:
+        """All files of the silver table in its newest version."""
+        silver = self._layout.silver_of(name)
+        self._opened.units.refresh(silver)
+        return self._opened.units.committer.tables.files(silver)
+
+    def _unchanged(self, definitions: dict[str, str]) -> dict[str, str]:
+        known = self.definitions()
+        same = {name: digest for name, digest in definitions.items() if known.get(name) == digest}
+        return {name: digest for name, digest in same.items() if self._has_gold(name) or not self.snapshot(name)}
+
+    def _complete(self, definitions: dict[str, str], folded: int) -> dict[str, str]:
+        """Those of the tables for which the manifest of each unit that they may lack is still there."""
+        gone = self._manifests.gone_until(folded)
+        return {name: digest for name, digest in definitions.items() if not gone or self._tables.cursor(name) >= gone}
+
+    def _add_news(self, work: GoldPlan, folded: int, of: set[str]) -> None:
+        new, work.rebuilt = self._new_files(folded, work.upto, of)
+        for name, files in new.items():
+            if self._has_gold(name) and name not in work.rebuilt and all(map(self._lake.storage.exists, files)):
+                work.fold[name] = files
+            else:
+                work.whole[name] = self.snapshot(name)
+
+    def _new_files(self, folded: int, upto: int, of: set[str]) -> tuple[dict[str, list[str]], set[str]]:
+        """(routing name -> silver files that its gold table does not include, names whose silver was rebuilt). Gold of
+        a rebuilt table may include the added rows already: rows that silver lost are not removed from gold."""
+        names = {self._layout.silver_of(name): name for name in of}
+        files: dict[str, list[str]] = {}
+        rebuilt = set()
+        for manifest in self._manifests.since(folded):
+            for table, change in manifest.tables.items():
+                name = names.get(table)
+                if name is not None and self._tables.cursor(name) < manifest.sequence <= upto:
+                    files.setdefault(name, []).extend(f"{self._lake.table(table)}/{f.path}" for f in change.adds)
+                    rebuilt |= {name} if manifest.kind in ("rebuild", "renew") else set()
+        return files, rebuilt
+
+    def _fields(self) -> dict[str, pa.Schema]:
+        """Routing name -> key and aggregated fields, for silver tables that exist and have the key."""
+        names = sorted(set(self._opened.tables.admitted.values()))
+        there = [name for name in names if self._lake.has_table(self._layout.silver_of(name))]
+        fields = {name: self._fields_of(name) for name in there}
+        return {name: found for name, found in fields.items() if self._definition.key in found.names}
+
+    def _fields_of(self, name: str) -> pa.Schema:
+        catalog, tables = self._opened.schemas.ledger.catalog(), self._opened.tables
+        columns, messages = tables.columns(name, catalog.columns), tables.messages.get(name, ())
+        names, aliases = [*columns.names, *sent_names(messages, catalog)], table_aliases(messages, catalog)
+        return self._definition.fields(columns, lambda field: column_of(field, names, aliases))
+
+    def _has_gold(self, name: str) -> bool:
+        return self._tables.is_there(name)

@@ -1,0 +1,336 @@
+"""Reads and writes the gold Delta tables; no other module writes to them.
+
+Each commit has the Delta transaction (lake id + "/gold", last merged unit), which records the units that a table
+includes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from spark_app.followers.gold.compare import differing_keys
+from spark_app.followers.gold.definition import FOLDED, Definition
+from spark_app.followers.gold.merging import INTEGER, WIDE_SUM, beyond_64_bits, can_fold, fold
+from spark_app.lake.delta import log_entry
+from spark_app.lake.delta import parquet as files
+from spark_app.lake.delta.log import SEQUENCE
+from spark_app.lake.delta.maintenance import vacuum_and_clean_log
+from spark_app.lake.delta.table_handles import Tables, writer_properties
+from spark_app.lake.delta.table_schema import columns_of, with_comments
+from spark_app.lake.files import failpoints
+from spark_app.model.log import log
+from spark_app.model.reports import FileEntry
+from spark_app.units.driver.open_lake import OpenLake
+
+MOST_NAMED = 20
+SMALL_BYTES = 8 << 20  # up to this size a table is merged in memory: Delta's MERGE costs four times as much
+CLEAN_EVERY = 20  # versions of a table between clean-ups
+
+
+@dataclass(frozen=True)
+class Content:
+    """The files and columns of one version of a gold table.
+
+    Attributes:
+        paths: the files, relative to the table's folder.
+        size: bytes of the files.
+        upto: the last unit in the files.
+    """
+
+    version: int
+    columns: pa.Schema
+    paths: list[str]
+    size: int
+    upto: int
+
+
+class GoldTables:
+    """The gold tables of a lake, by routing name. Different tables may be written in parallel."""
+
+    def __init__(self, opened: OpenLake, definition: Definition):
+        lake, settings = opened.lake, opened.settings
+        self._definition = definition
+        self._layout = settings.tables.layout
+        self._app = f"{lake.identity()}/gold"
+        self._handles = Tables(lake, settings.lake)
+        self._settings = settings.lake
+        self._synced = opened.units.committer.synced
+        self._known: dict[str, Content] = {}  # of the tables that nobody but `_overwrite` has written to since
+        # All, at first: what a killed process folded is in the tables, but maybe not on the disk.
+        self._unsynced = {name for name in lake.tables() if self._layout.is_gold(name)}
+
+    def get(self, name: str) -> DeltaTable | None:
+        """The table's handle; None if there is no such table yet."""
+        return self._handles.get(self._layout.gold_of(name))
+
+    def is_there(self, name: str) -> bool:
+        """Whether the table exists."""
+        return self._content(name) is not None or self.get(name) is not None
+
+    def cursor(self, name: str) -> int:
+        """The last unit that the table includes; 0 if there is none."""
+        content = self._content(name)
+        if content is not None:
+            return content.upto
+        table = self.get(name)
+        return (table.transaction_version(self._app) or 0) if table else 0
+
+    def sync(self, folded: int) -> None:
+        """Make all written tables durable, and `folded`, the last unit that all tables include."""
+        self._synced.sync(self._unsynced, folded=folded)
+        self._unsynced.clear()
+
+    def merge(self, name: str, part: pa.Table, upto: int) -> int:
+        """Merge one row per key into the table, or replace the key's row if the definition is not incremental.
+
+        Returns:
+            The number of rows of the table.
+
+        Raises:
+            DeltaError, pa.ArrowException: the table could not be written.
+        """
+        gold = self._layout.gold_of(name)
+        content = self._content(name) or self._look(name)
+        if content is None:
+            return self.replace(name, part, upto)
+        self._unsynced.add(gold)
+        try:
+            if content.size <= SMALL_BYTES and can_fold(content.columns, part.schema):
+                return self._fold(gold, content, part, upto)
+            return self._fold_large(gold, part, upto)
+        except Exception:
+            self._forget(gold)  # the commit may exist: a stale handle must not be used again
+            raise
+
+    def _content(self, name: str) -> Content | None:
+        """The cached content of the table; None if there is none, or if its log has a newer version."""
+        gold = self._layout.gold_of(name)
+        content = self._known.get(gold)
+        if content is not None and not self._handles.ends_with(gold, content.version):
+            self._forget(gold)
+            return None
+        return content
+
+    def _look(self, name: str) -> Content | None:
+        """Read the content from the table; None if there is no such table yet."""
+        table = self.get(name)
+        if table is None:
+            return None
+        paths = list(map(str, table.get_add_actions()["path"].to_pylist()))
+        upto = table.transaction_version(self._app) or 0
+        return Content(table.version(), _columns(table), paths, _sum(table, "size_bytes"), upto)
+
+    def _fold_large(self, gold: str, part: pa.Table, upto: int) -> int:
+        table = self._current(gold)
+        self._merge(table, _columns(table), part, upto)
+        table.update_incremental()
+        if table.version() % CLEAN_EVERY == 0:
+            self._clean(gold)
+        return _sum(table, "num_records")
+
+    def _fold(self, gold: str, content: Content, part: pa.Table, upto: int) -> int:
+        keys = [f"{gold}/{path}" for path in content.paths]
+        rows = fold(self._read(keys, content.columns), part, self._definition)
+        self._warn_wide_sums(gold, content.columns, rows)
+        self._overwrite(gold, content, rows, upto)
+        return int(rows.num_rows)
+
+    def _overwrite(self, gold: str, content: Content, rows: pa.Table, upto: int) -> None:
+        """Replace the rows. The file and the log entry are written directly: delta-rs takes four times as long. `sync`
+        makes both durable."""
+        demanding = gold not in self._known and log_entry.unsupported_features(self._handles.handle(gold))
+        if demanding or rows.schema.types != content.columns.types:
+            self._rewrite(gold, rows, upto)
+            return
+        entry = self._write(gold, rows)
+        with failpoints.around("gold.merge"), self._or_nothing(gold, entry):
+            version = self._handles.replace_rows(gold, entry, content.paths, upto, self._app)
+        self._known[gold] = Content(version, content.columns, [entry.path], entry.size, upto)
+        self._handles.checkpoint_if_due(gold, version)
+        if version % CLEAN_EVERY == 0:
+            self._clean(gold)
+
+    def _write(self, gold: str, rows: pa.Table) -> FileEntry:
+        name = f"folded-{uuid.uuid4().hex}.parquet"
+        return files.write_file(self._handles.storage, gold, name, rows, self._settings.compression, durable=False)
+
+    @contextlib.contextmanager
+    def _or_nothing(self, gold: str, entry: FileEntry) -> Iterator[None]:
+        """Remove the data file if another process has written the log entry. After any other error the file stays,
+        because the log entry may exist.
+
+        Raises:
+            DeltaError: another process changed or removed the table.
+        """
+        try:
+            yield
+        except (FileExistsError, FileNotFoundError) as error:
+            self._handles.storage.delete(f"{gold}/{entry.path}")
+            raise DeltaError(f"another writer has changed or removed the table ({error})") from None
+
+    def _rewrite(self, gold: str, rows: pa.Table, upto: int) -> None:
+        """Replace the rows through delta-rs, also with other column types."""
+        table = self._current(gold)
+        with failpoints.around("gold.merge"):
+            write_deltalake(
+                table,
+                self._commented(rows),
+                mode="overwrite",
+                schema_mode="overwrite",
+                writer_properties=writer_properties(self._settings, rows.schema),
+                commit_properties=self._transaction(upto),
+            )
+        table.update_incremental()
+
+    def _merge(self, table: DeltaTable, columns: pa.Schema, part: pa.Table, upto: int) -> None:
+        """Merge with Delta's MERGE.
+
+        Raises:
+            DeltaError, pa.ArrowInvalid: a sum exceeds its column, or the table could not be written.
+        """
+        key = _quoted(self._definition.key)
+        merge = table.merge(
+            part.cast(pa.schema([columns.field(name) for name in part.column_names])),
+            f"t.{key} IS NOT DISTINCT FROM s.{key}",
+            source_alias="s",
+            target_alias="t",
+            writer_properties=writer_properties(self._settings, columns),
+            commit_properties=self._transaction(upto),
+        )
+        with failpoints.around("gold.merge"):
+            updates = _updates(self._definition, columns)
+            merge.when_matched_update(updates).when_not_matched_insert_all().execute()
+
+    def replace(self, name: str, part: pa.Table, upto: int) -> int:
+        """Replace all rows of the table, or create it; returns its number of rows."""
+        gold = self._layout.gold_of(name)
+        self._unsynced.add(gold)
+        table = self._handles.get(gold)
+        self._warn_wide_sums(gold, _columns(table) if table else pa.schema([]), part)
+        if table is None:
+            self._synced.forget(gold)
+            self._begin(gold, part, upto)
+            return int(part.num_rows)
+        with failpoints.around("gold.replace"):
+            write_deltalake(
+                self._handles.uri(gold),
+                self._commented(part),
+                mode="overwrite",
+                schema_mode="overwrite",
+                configuration=self._handles.configuration,
+                writer_properties=writer_properties(self._settings, part.schema),
+                commit_properties=self._transaction(upto),
+                storage_options=self._handles.storage.delta_options,
+            )
+        self._forget(gold)
+        return int(part.num_rows)
+
+    def _begin(self, gold: str, rows: pa.Table, upto: int) -> None:
+        columns = pa.schema(Schema.from_arrow(rows.schema).to_arrow())
+        entry = self._write(gold, rows.cast(columns))
+        with failpoints.around("gold.replace"), self._or_nothing(gold, entry):
+            self._handles.begin_by_rows(gold, columns, entry, upto, self._app, self._definition.comments())
+        self._known[gold] = Content(0, columns, [entry.path], entry.size, upto)
+
+    def compare(self, name: str, part: pa.Table) -> dict[str, Any]:
+        """Compare the table with its expected rows: {"rows": number of expected rows, "differing": number of keys whose
+        row differs, is missing, is doubled or should not exist, "named": some of these keys}."""
+        table = self.get(name)
+        if table is not None:
+            table.update_incremental()
+        found = None if table is None else self._read(self._handles.files(self._layout.gold_of(name)), _columns(table))
+        wrong = differing_keys(part.slice(0, 0) if found is None else found, part, self._definition.key)
+        return {"rows": part.num_rows, "differing": len(wrong), "named": sorted(map(str, wrong))[:MOST_NAMED]}
+
+    def _read(self, keys: list[str], columns: pa.Schema) -> pa.Table:
+        """Read a small table. delta-rs's reader costs eight times as much."""
+        found = (pq.ParquetFile(self._handles.storage.open_input(key)) for key in keys)
+        parts = [file.read(use_threads=False).select(columns.names).cast(columns) for file in found]
+        return pa.concat_tables(parts) if parts else columns.empty_table()
+
+    def _warn_wide_sums(self, gold: str, before: pa.Schema, rows: pa.Table) -> None:
+        """Warn once per column that becomes `WIDE_SUM`: its type changes for the readers of the table."""
+        for name, keys in beyond_64_bits(rows, self._definition.key).items():
+            if name not in before.names or before.field(name).type != WIDE_SUM:
+                words = "sums exceed 64 bits: the column type changes to DECIMAL(38,0)"
+                log.warning(words, table=gold, column=name, keys=len(keys), named=keys[:MOST_NAMED])
+
+    def _commented(self, rows: pa.Table) -> pa.Table:
+        """The rows with the comments of their columns: an overwrite also replaces the schema of the table."""
+        return rows.cast(with_comments(rows.schema, self._definition.comments().own))
+
+    def _transaction(self, upto: int) -> CommitProperties:
+        """What the next commit says of itself. It is made for one version: delta-rs would otherwise try the next ones,
+        although a process that has the lease by now may have removed the files.
+
+        Raises:
+            TakenOver: another process has taken the lease.
+        """
+        self._handles.lake.lease.check()
+        transactions = [Transaction(self._app, upto)]
+        return CommitProperties({SEQUENCE: upto}, max_commit_retries=0, app_transactions=transactions)
+
+    def _clean(self, gold: str) -> None:
+        """Remove replaced files and old log entries. Each write leaves the files that it replaces."""
+        vacuum_and_clean_log(self._handles.lake, gold, self._current(gold), self._synced)
+        log.debug("old files of gold removed", table=gold)
+
+    def _current(self, gold: str) -> DeltaTable:
+        """The table's handle, to write through delta-rs. It invalidates the cached content.
+
+        Raises:
+            DeltaError: the table was removed.
+        """
+        self._known.pop(gold, None)
+        table = self._handles.get(gold)
+        if table is None:
+            raise DeltaError(f"table {gold} was removed")
+        return table
+
+    def _forget(self, gold: str) -> None:
+        self._known.pop(gold, None)
+        self._handles.forget(gold)
+
+
+def _sum(table: DeltaTable, what: str) -> int:
+    """The sum of a statistic over the table's files."""
+    return int(sum(table.get_add_actions()[what].to_pylist()))
+
+
+def _columns(table: DeltaTable) -> pa.Schema:
+    return columns_of(table)
+
+
+def _updates(definition: Definition, columns: pa.Schema) -> dict[str, str]:
+    """Column -> the SQL that merges the new value (`s`) into the old one (`t`)."""
+    updates = {}
+    for name, aggregate in definition.aggregates.items():
+        column = _quoted(name)
+        how = FOLDED[aggregate.function] if definition.is_incremental else None
+        if how is None:
+            updates[column] = f"s.{column}"
+        elif how == "+":
+            total = _checked_sum(column) if columns.field(name).type == INTEGER else f"t.{column} + s.{column}"
+            updates[column] = f"coalesce({total}, t.{column}, s.{column})"
+        else:
+            updates[column] = f"{how}(t.{column}, s.{column})"
+    return updates
+
+
+def _checked_sum(column: str) -> str:
+    """SQL of a sum that fails on overflow: integers wrap around silently, the cast of a too large decimal fails."""
+    wide = (f"CAST({table}.{column} AS DECIMAL(38, 0))" for table in "ts")
+    return f"CAST({' + '.join(wide)} AS BIGINT)"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,42 @@
+"""A problem that a check of the lake found; the start and `doctor` use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from spark_app.model.errors import ContractError
+from spark_app.model.log import log
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A part of a lake that is damaged or does not fit the others.
+
+    Attributes:
+        what: what is wrong and where, one line.
+        remedy: what a person can do about it, one line.
+        fatal: True: the app exits with 65 at its start. False: it logs a warning and continues.
+        repair: the action of `doctor --repair`; returns one line about what it did. None = only a person can repair it.
+    """
+
+    what: str
+    remedy: str
+    fatal: bool = True
+    repair: Callable[[], str] | None = None
+
+
+def refuse(findings: Iterable[Finding]) -> None:
+    """Log the findings that are not fatal, and raise if one is.
+
+    Raises:
+        ContractError: names every fatal finding with its remedy.
+    """
+    fatal = []
+    for finding in findings:
+        if finding.fatal:
+            fatal.append(f"{finding.what}. {finding.remedy}")
+        else:
+            log.warning(finding.what, remedy=finding.remedy)
+    if fatal:
+        raise ContractError("; ".join(fatal))

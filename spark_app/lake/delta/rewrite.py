@@ -1,0 +1,105 @@
+"""Rewrites files with the same rows, with the same writer as the jobs, so that all statistics come from one writer.
+
+Input: files that a log names. Output: new files, or new statistics of the same files, in one log entry. Change-data
+readers see nothing: `dataChange` is false.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from spark_app.lake.delta import parquet as files
+from spark_app.lake.files.storage import Storage
+from spark_app.model.field_ids import NO_IDS, FieldIds
+from spark_app.model.reports import FileEntry
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+ROW_GROUP_BYTES = 64 << 20  # in memory; the rows are read and written in pieces of this size
+
+
+def live(table: DeltaTable) -> list[tuple[str, int]]:
+    """(path, bytes) of the table's files, oldest first."""
+    actions = table.get_add_actions()
+    columns = (actions[name].to_pylist() for name in ("modification_time", "path", "size_bytes"))
+    return [(path, size) for _, path, size in sorted(zip(*columns, strict=True))]
+
+
+def plan(found: Iterable[tuple[str, int]], target: int) -> list[list[str]]:
+    """Groups of files to merge into one each: neighbours that fit together, so that each new file covers few offsets.
+
+    Args:
+        found: (path, bytes), oldest first.
+        target: bytes of a merged file; larger files are left out.
+    """
+    bins: list[list[str]] = []
+    room: list[int] = []
+    for path, size in found:
+        if size < target:
+            fitting = next((number for number, left in enumerate(room) if size <= left), len(bins))
+            if fitting == len(bins):
+                bins.append([])
+                room.append(target)
+            bins[fitting].append(path)
+            room[fitting] -= size
+    return [paths for paths in bins if len(paths) > 1]
+
+
+def merge(
+    storage: Storage,
+    table: str,
+    paths: Sequence[str],
+    columns: pa.Schema,
+    compression: str,
+    ids: FieldIds = NO_IDS,
+) -> FileEntry:
+    """Write the rows of the table's files, in order, into one new file; nothing is committed."""
+    name = f"merged-{uuid.uuid4().hex}.parquet"
+    keys = [f"{table}/{path}" for path in paths]
+    nullable_texts = files.find_nullable_texts((_read_footer(storage, key) for key in keys), columns)
+    rows = (piece for key in keys for piece in read(storage, key, columns))
+    pieces = _row_groups(rows)
+    return files.write_row_groups(storage, table, name, columns, pieces, compression, nullable_texts, ids=ids)
+
+
+def _read_footer(storage: Storage, key: str) -> pq.FileMetaData:
+    with storage.open_input(key) as source:
+        return pq.read_metadata(source)
+
+
+def read(storage: Storage, key: str, columns: pa.Schema) -> Iterator[pa.Table]:
+    """The file's row groups with all columns of the table; missing columns are NULL."""
+    with storage.open_input(key) as source, pq.ParquetFile(source) as file:
+        for number in range(file.num_row_groups):
+            rows = file.read_row_group(number, use_threads=False)
+            yield rows if rows.schema.equals(columns) else complete(rows, columns)
+
+
+def complete(rows: Rows, columns: pa.Schema) -> Rows:
+    """The rows with these columns and types; columns that the file lacks are NULL."""
+    had = set(rows.schema.names)
+    found = [
+        rows.column(field.name).cast(field.type) if field.name in had else pa.nulls(len(rows), field.type)
+        for field in columns
+    ]
+    completed: Rows = type(rows).from_arrays(found, schema=columns)
+    return completed
+
+
+def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    taken: list[pa.Table] = []
+    size = 0
+    for piece in pieces:
+        if taken and size + piece.nbytes > ROW_GROUP_BYTES:  # a large record gets its own row group
+            yield pa.concat_tables(taken)
+            taken, size = [], 0
+        taken.append(piece)
+        size += piece.nbytes
+    if taken:
+        yield pa.concat_tables(taken)

@@ -1,0 +1,336 @@
+"""The files of a lake in a bucket of an object store.
+
+Writes and state go through obstore, which has conditional writes; files of tables are read through Arrow, which reads
+parts of them. An answer may be lost after the store has done what was asked, and the request is then repeated: what was
+meant to be created is there, with the content of this process. Such an answer is a success.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, PreconditionError
+from obstore.store import ObjectStore
+
+from spark_app.lake.files import object_clients as clients
+from spark_app.lake.files.storage import Storage
+from spark_app.lake.files.store_errors import NoBucket, failed, no_bucket, store_error
+from spark_app.lake.files.store_keys import read_credentials
+from spark_app.lake.files.store_requests import AGAIN_S, ask, missing
+from spark_app.model.errors import ConfigurationError, TakenOver
+from spark_app.model.place import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow.fs import FileSystem
+
+T = TypeVar("T")
+
+PART_BYTES = 64 << 20  # a larger file is sent in parts
+MOST_TAGS = 10_000
+AT_ONCE = 16  # files that are moved side by side
+
+
+class ObjectStorage(Storage):
+    """A prefix in a bucket.
+
+    Attributes:
+        fence: raises `TakenOver` if this process has had the lease of the lake and lost it.
+    """
+
+    is_local = False
+
+    def __init__(self, place: Place):
+        self.place = place
+        self.root = place.root.rstrip("/")
+        self._tags: OrderedDict[str, str | None] = OrderedDict()  # key -> tag of the content that this process knows
+        self._noting = threading.Lock()
+        self._turns: WeakValueDictionary[str, Any] = WeakValueDictionary()  # key -> lock
+        self.fence: Callable[[], None] = lambda: None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectStorage, (self.place,)
+
+    @functools.cached_property
+    def _store(self) -> ObjectStore:
+        return clients.open_store(self.place)
+
+    @property
+    def delta_options(self) -> dict[str, str]:
+        place = self.place
+        options = {"AWS_ENDPOINT_URL": place.endpoint, "AWS_REGION": place.region}
+        options["AWS_ALLOW_HTTP"] = "true" if place.endpoint.startswith("http://") else ""
+        keys = read_credentials(place.credentials_file) if place.credentials_file else {}
+        return {name: text for name, text in options.items() if text} | {n.upper(): key for n, key in keys.items()}
+
+    def probe(self, key: str) -> None:
+        key = f"{key}-{secrets.token_hex(8)}"
+        try:
+            results = [self._create(key, secrets.token_bytes(8)), self._create(key, secrets.token_bytes(8))]
+        except NoBucket:
+            raise ConfigurationError(
+                f"lake.path: {self.place.endpoint or 'the object store'} has no bucket {self.place.bucket}: create "
+                "it, or correct the setting"
+            ) from None
+        with contextlib.suppress(AlreadyExistsError, PreconditionError, FileNotFoundError):
+            self._put(key, secrets.token_bytes(8), {"e_tag": '"0123456789abcdef0123456789abcdef"'})
+            results.append(True)
+        self.delete(key)
+        if results != [True, False]:
+            raise ConfigurationError(
+                f"lake.path: the object store of {self.root} does not keep If-None-Match and If-Match, so two "
+                "processes could write one lake: use a store that does"
+            )
+
+    def within(self, folder: str) -> ObjectStorage:
+        return ObjectStorage(replace(self.place, root=self.uri(folder)))
+
+    def list(self, folder: str, prefix: str = "") -> list[str]:
+        found = self._listed(folder)
+        keys = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
+        within = f"{folder}/" if folder else ""  # some stores list an empty folder as an object in itself
+        return sorted(key for key in keys if key > within and key.startswith(f"{within}{prefix}"))
+
+    def _listed(self, folder: str) -> Any:
+        return self._ask(folder, lambda: obstore.list_with_delimiter(self._store, folder or None))
+
+    def exists(self, key: str) -> bool:
+        return self.size(key) is not None or self._has_files(key)
+
+    def _has_files(self, folder: str) -> bool:
+        return self._ask(folder, lambda: any(obstore.list(self._store, folder or None, chunk_size=1)))
+
+    def size(self, key: str) -> int | None:
+        meta = self._meta(key)
+        return None if meta is None else meta["size"]
+
+    def changed_at(self, key: str) -> int | None:
+        meta = self._meta(key)
+        return None if meta is None else int(meta["last_modified"].timestamp() * 1e6) * 1000
+
+    def tag(self, key: str) -> str | None:
+        meta = self._meta(key)
+        return None if meta is None else _tag(meta)
+
+    def tags(self, folder: str) -> dict[str, str]:
+        return {one["path"]: _tag(one) for one in self._listed(folder)["objects"]}
+
+    def _meta(self, key: str) -> Any:
+        try:
+            return self._ask(key, lambda: obstore.head(self._store, key))
+        except FileNotFoundError:
+            return None
+
+    def get(self, key: str) -> bytes:
+        data, tag = self._read(key)
+        self._note(key, tag)
+        return data
+
+    def _read(self, key: str) -> tuple[bytes, str | None]:
+        """The content and its tag."""
+
+        def read() -> tuple[bytes, str | None]:
+            found = obstore.get(self._store, key)
+            return found.bytes().to_bytes(), found.meta["e_tag"]
+
+        return self._ask(key, read)
+
+    def open_input(self, key: str) -> pa.NativeFile:
+        try:
+            return self.arrow().open_input_file(key)
+        except FileNotFoundError:
+            raise missing(self.uri(key)) from None
+        except OSError as error:
+            raise store_error(error, self.uri(key), self.place.endpoint) from None
+
+    def map_input(self, key: str) -> pa.NativeFile:
+        import pyarrow as pa
+
+        return pa.BufferReader(self.get(key))
+
+    def arrow(self) -> FileSystem:
+        from pyarrow.fs import SubTreeFileSystem
+
+        place = self.place
+        base = f"{place.bucket}/{place.prefix}".rstrip("/")
+        return SubTreeFileSystem(base, clients.open_arrow(place))
+
+    def append(self, key: str, data: bytes) -> None:
+        """One process writes the file: nothing is lost although it is read and written again."""
+        with self._turn(key):
+            with contextlib.suppress(FileNotFoundError):
+                data = self.get(key) + data
+            self.replace(key, data)
+
+    def put_if_absent(self, key: str, data: bytes, durable: bool = False) -> None:
+        if not self._create(key, data):
+            raise FileExistsError(f"{self.uri(key)} exists already")
+
+    def _create(self, key: str, data: bytes) -> bool:
+        """Create a file; False if it exists with another content. A store that is asked twice at the same time may
+        answer that there is a conflict although no file is there yet: then it is asked again."""
+        deadline = time.monotonic() + clients.RETRY_S
+        while True:
+            try:
+                self._put(key, data, "create")
+                return True
+            except FileNotFoundError:
+                raise self._no_bucket(key) from None
+            except AlreadyExistsError:
+                found = self._has(key, data)
+            if found is not None:
+                return found
+            if time.monotonic() > deadline:
+                raise failed(self.uri(key), "its creation is in conflict with another one", self.place.endpoint)
+            time.sleep(AGAIN_S)
+
+    def replace(self, key: str, data: bytes | memoryview, durable: bool = True, owned: bool = False) -> None:
+        with self._turn(key):
+            if not durable and not owned:
+                self._overwrite(key, bytes(data))
+                return
+            tag = self._known_tag(key)
+            self.fence()  # the tag alone would not do: a thread of this process may have read what another one wrote
+            self._swap(key, bytes(data), tag, may_be_gone=not durable)
+
+    def swap(self, key: str, data: bytes) -> None:
+        """Replace a file only if nobody has changed it since this process last read or wrote it.
+
+        Raises:
+            TakenOver: another process has changed it.
+        """
+        with self._turn(key):
+            self._swap(key, data, self._known_tag(key))
+
+    def _swap(self, key: str, data: bytes, tag: str | None, may_be_gone: bool = False) -> None:
+        """
+        Args:
+            tag: of the content to replace; None = there is no file.
+            may_be_gone: if somebody has removed the file, it is created again.
+        """
+        if tag is None:
+            is_written = self._create(key, data)
+        else:
+            try:
+                self._put(key, data, {"e_tag": tag})
+                is_written = True
+            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+                found = self._has(key, data)
+                is_written = self._create(key, data) if found is None and may_be_gone else bool(found)
+        if not is_written:
+            raise TakenOver(
+                f"{self.uri(key)} was changed by another process, which writes this lake now: stop one of them"
+            )
+
+    def _has(self, key: str, data: bytes) -> bool | None:
+        """Whether a file has this content; None if there is no file. What another process wrote is not noted as known:
+        this process must not replace it."""
+        try:
+            found, tag = self._read(key)
+        except FileNotFoundError:
+            return None
+        if found == data:
+            self._note(key, tag)
+        return found == data
+
+    def _known_tag(self, key: str) -> str | None:
+        with self._noting:
+            if key in self._tags:
+                return self._tags[key]
+        meta = self._meta(key)
+        return None if meta is None else meta["e_tag"]
+
+    def _note(self, key: str, tag: str | None) -> None:
+        with self._noting:
+            self._tags[key] = tag
+            self._tags.move_to_end(key)
+            if len(self._tags) > MOST_TAGS:
+                self._tags.popitem(last=False)
+
+    @contextlib.contextmanager
+    def _turn(self, key: str) -> Iterator[None]:
+        """Threads of this process replace a file one after the other: none is the other process of a changed tag."""
+        with self._noting:
+            lock = self._turns.setdefault(key, threading.RLock())
+        with lock:
+            yield
+
+    def _overwrite(self, key: str, data: bytes) -> None:
+        try:
+            self._put(key, data, "overwrite")
+        except FileNotFoundError:
+            raise self._no_bucket(key) from None
+
+    def _put(self, key: str, data: bytes, mode: Any) -> None:
+        put = functools.partial(obstore.put, self._store, key, data, mode=mode, use_multipart=False)
+        self._note(key, self._ask(key, put)["e_tag"])
+
+    @contextlib.contextmanager
+    def put_file(self, key: str, durable: bool = True) -> Iterator[pa.BufferOutputStream]:
+        import pyarrow as pa
+
+        buffer = pa.BufferOutputStream()
+        yield buffer
+        data = buffer.getvalue().to_pybytes()
+        in_parts = len(data) > PART_BYTES
+        try:
+            put = functools.partial(obstore.put, self._store, key, data, use_multipart=in_parts, chunk_size=PART_BYTES)
+            self._ask(key, put)
+        except FileNotFoundError:
+            if not (in_parts and self.size(key) == len(data)):  # else the upload was completed, and its answer lost
+                raise self._no_bucket(key) from None
+
+    def make_durable(self, *keys: str) -> None:
+        pass
+
+    def delete(self, *keys: str) -> None:
+        if keys:
+            with contextlib.suppress(FileNotFoundError):
+                self._ask(keys[0], lambda: obstore.delete(self._store, list(keys)))
+            with self._noting:
+                for key in keys:
+                    self._tags.pop(key, None)
+
+    def delete_all(self, folder: str) -> None:
+        self.delete(*self._below(folder))
+
+    def _below(self, folder: str) -> tuple[str, ...]:
+        listed = self._ask(folder, lambda: obstore.list(self._store, folder or None).collect())
+        return tuple(one["path"] for one in listed)
+
+    def create_folders(self, *folders: str) -> None:
+        pass
+
+    def move(self, key: str, to: str) -> None:
+        names = self._below(key) or (key,)
+
+        def copy(name: str) -> None:
+            self._ask(name, lambda: obstore.copy(self._store, name, f"{to}{name[len(key) :]}"))
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(copy, names))
+        self.fence()  # another process may use the files by now; copies of them do no harm
+        self.delete(*names)
+
+    def _ask(self, key: str, request: Callable[[], T]) -> T:
+        """The answer to a request about a key; `store_requests.ask` has the errors."""
+        return ask(self.uri(key), self.place.endpoint, request)
+
+    def _no_bucket(self, key: str) -> Exception:
+        return no_bucket(self.uri(key), self.place.endpoint)
+
+
+def _tag(meta: Any) -> str:
+    """The e-tag; where a store gives none, size and time."""
+    return meta["e_tag"] or f"{meta['size']} {meta['last_modified'].isoformat()}"

@@ -1,0 +1,120 @@
+"""Watches the conditions of the settings: judges them once a second, and has somebody told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from spark_app.lake.lake import Lake
+from spark_app.model.errors import ConfigurationError
+from spark_app.model.log import log
+from spark_app.page.alerts.book import Book, Judged
+from spark_app.page.alerts.conditions import Condition, Measures, WrongCondition, parse
+from spark_app.page.alerts.delivery import Delivery, Receiver
+from spark_app.page.alerts.measuring import History, measures_of
+from spark_app.page.alerts.sql_checks import SqlChecks, ask
+from spark_app.page.files import PageFiles
+from spark_app.page.metrics.reading import Reading, read
+from spark_app.settings.models import Settings
+from spark_app.settings.watching import Alerts
+
+EVERY_S = 1.0
+
+
+class Alarm:
+    """
+    Attributes:
+        book: the states of the alerts.
+    """
+
+    def __init__(self, lake: Lake, settings: Settings, files: PageFiles, identity: Callable[[], str]):
+        """
+        Args:
+            identity: the id of the lake, which a new lake gets from its app.
+
+        Raises:
+            ConfigurationError: a condition cannot be judged, or a file of a secret cannot be used.
+            ContractError: the states of the alerts are damaged.
+        """
+        self._lake = lake
+        self._files = files
+        self._rules = settings.alerts.rules
+        self._reading: Reading = read(lake, time.time())
+        measures = measures_of(lake, settings, self._reading)
+        self._conditions = conditions_of(settings.alerts, measures)
+        with_sql = {name: rule for name, rule in self._rules.items() if rule.sql}
+        for name, rule in with_sql.items():
+            refused = ask(lake, rule.sql, bind=True).get("refused")
+            if refused:
+                raise ConfigurationError(f"alerts.rules.{name}.sql: {refused}")
+        self._checks = SqlChecks(lake, with_sql)
+        is_sent = bool(settings.alerts.webhook or settings.alerts.webhook_file)
+        self.book = Book(files, identity, is_sent)
+        uses = [use for condition in self._conditions.values() for use in condition.uses]
+        self._history = History((table for measure, table in uses if measure == "silent_s"), self.book.seen)
+        self._delivery: Delivery | None = None
+        if is_sent:
+            repeats = settings.alerts.format == "alertmanager"
+            self._delivery = Delivery(self.book, Receiver(settings.alerts).post, repeats)
+
+    def start(self) -> None:
+        """Judge and send in threads of their own."""
+        self._checks.start()
+        threading.Thread(target=self._forever, args=(time.time,), name="alerts", daemon=True).start()
+        if self._delivery is not None:
+            self._delivery.start(time.monotonic)
+
+    def step(self, moment: float) -> None:
+        """Judge all conditions by what the lake says now.
+
+        Args:
+            moment: seconds since 1970.
+
+        Raises:
+            OSError: the states could not be written.
+            UnreachableError: the lake was moved away.
+        """
+        self._files.check()
+        self._reading = read(self._lake, moment, self._reading)
+        if self._reading.is_new:
+            return  # the lake has no id yet, which is a part of the key of each transition
+        self._history.add(self._reading)
+        self.book.seen = self._history.seen
+        judged = {name: Judged(self._checks.holds(name), {}) for name in self._rules}
+        for name, condition in self._conditions.items():
+            values = {_named(*use): self._history.value(*use) for use in condition.uses}
+            judged[name] = Judged(condition.judge(self._history.value), values)
+        self.book.judge(self._rules, judged, moment)
+
+    def _forever(self, clock: Callable[[], float]) -> None:
+        failed = False
+        while True:
+            try:
+                self.step(clock())
+                failed = False
+            except OSError as error:  # the next step makes up for it
+                if not failed:
+                    log.warning("alerts could not be judged, or their state not be written", reason=str(error))
+                failed = True
+            time.sleep(EVERY_S)
+
+
+def conditions_of(settings: Alerts, measures: Measures) -> dict[str, Condition]:
+    """The conditions of the rules that have one.
+
+    Raises:
+        ConfigurationError: one cannot be judged.
+    """
+    found = {}
+    for name, rule in settings.rules.items():
+        if rule.when:
+            try:
+                found[name] = parse(rule.when, measures)
+            except WrongCondition as error:
+                raise ConfigurationError(f"alerts.rules.{name}.when: {error}") from None
+    return found
+
+
+def _named(measure: str, argument: str) -> str:
+    return f"{measure}('{argument}')" if argument else measure

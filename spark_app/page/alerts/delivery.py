@@ -1,0 +1,177 @@
+"""Sends the transitions of alerts, each at least once and those of one alert in order.
+
+A receiver that was told twice sees the same `Idempotency-Key` twice: "<lake>/<rule>/<number of the transition>".
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpcore2 as httpcore
+
+from spark_app.model.errors import ConfigurationError
+from spark_app.model.log import log
+from spark_app.page.alerts.bodies import ALERTMANAGER, body_of
+from spark_app.page.alerts.book import Book
+from spark_app.protobuf.schemas.transport import FAILURES, connection_pool, time_limit
+from spark_app.settings import config
+from spark_app.settings.connections import is_loopback
+from spark_app.settings.watching import Alerts
+
+FIRST_S = 1.0
+LONGEST_S = 60.0  # an outage must not delay an alert by much more than itself
+WITHIN_S = 10.0  # for one attempt
+ANSWER_BYTES = 64 << 10
+REPEAT_S = 60.0  # Alertmanager takes an alert for resolved that nobody repeats
+ADDRESS = re.compile(r"https?://[!-~]+")
+TOKEN = re.compile(r"[!-~]+")
+
+Post = Callable[[Mapping[str, Any]], str | None]
+
+
+def pause_s(attempts: int) -> float:
+    """Seconds before the next attempt, after so many that failed."""
+    return min(LONGEST_S, FIRST_S * 2.0 ** min(attempts - 1, 20))
+
+
+class Receiver:
+    """The address of the settings. It is read at each attempt, because its file may change."""
+
+    def __init__(self, settings: Alerts):
+        """
+        Raises:
+            ConfigurationError: a file cannot be read, or holds no address, token or certificate.
+        """
+        self._settings = settings
+        try:
+            self._context = ssl.create_default_context(cafile=settings.ca_file or None)
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"alerts.ca_file: {settings.ca_file} cannot be used ({error})") from None
+        parts = urlsplit(self._address())
+        if self._token() and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+            log.warning("the token of alerts is sent unencrypted", setting="alerts.token_file")
+
+    def post(self, transition: Mapping[str, Any]) -> str | None:
+        """Send a transition once. Returns why it was not taken; None if it was. The text holds no part of the address,
+        of the token or of the answer."""
+        try:
+            address, token = self._address(), self._token()
+        except ConfigurationError as error:
+            return str(error)
+        headers = [("Content-Type", "application/json"), ("Idempotency-Key", str(transition["id"]))]
+        headers += [("Authorization", f"Bearer {token}")] if token else []
+        body = body_of(self._settings.format, transition)
+        try:
+            with time_limit(WITHIN_S), connection_pool(address, self._context) as pool:
+                status = _status(pool, address, headers, body)
+        except (*FAILURES, TimeoutError, OSError, ValueError) as error:
+            return type(error).__name__
+        if 300 <= status < 400:
+            return f"HTTP {status}: a redirect, which is not followed"
+        return None if 200 <= status < 300 else f"HTTP {status}"
+
+    def _address(self) -> str:
+        settings = self._settings
+        address = settings.webhook
+        if settings.webhook_file:
+            address = config.read_secret(settings.webhook_file, "alerts.webhook_file").strip()
+            if not ADDRESS.fullmatch(address) or not _has_host(address):
+                raise ConfigurationError(f"alerts.webhook_file: {settings.webhook_file} must hold only an address")
+        if settings.format == "alertmanager" and not urlsplit(address).path.endswith(ALERTMANAGER):
+            address = f"{address.rstrip('/')}{ALERTMANAGER}"
+        return address
+
+    def _token(self) -> str:
+        if not self._settings.token_file:
+            return ""
+        token = config.read_secret(self._settings.token_file, "alerts.token_file").strip()
+        if not TOKEN.fullmatch(token):
+            raise ConfigurationError(f"alerts.token_file: {self._settings.token_file} must hold only the token")
+        return token
+
+
+def _has_host(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _status(pool: httpcore.ConnectionPool, address: str, headers: list[tuple[str, str]], body: bytes) -> int:
+    timeouts = dict.fromkeys(("connect", "read", "write", "pool"), WITHIN_S)
+    with pool.stream("POST", address, headers=headers, content=body, extensions={"timeout": timeouts}) as response:
+        left = ANSWER_BYTES
+        for chunk in response.iter_stream():
+            left -= len(chunk)
+            if left < 0:
+                break  # the status is all that counts
+        return int(response.status)
+
+
+class Delivery:
+    """Tells a receiver what waits in a book."""
+
+    def __init__(self, book: Book, post: Post, repeats: bool = False):
+        """`repeats`: tell again each minute which alerts fire."""
+        self._book = book
+        self._post = post
+        self._repeats = repeats
+        self._attempts: dict[str, int] = {}  # rule -> attempts that failed
+        self._due: dict[str, float] = {}  # rule -> when the next attempt is due
+        self._told_at: dict[str, float] = {}
+
+    def start(self, clock: Callable[[], float]) -> None:
+        threading.Thread(target=self._forever, args=(clock,), name="delivery", daemon=True).start()
+
+    def _forever(self, clock: Callable[[], float]) -> None:
+        while True:
+            self._book.changed.clear()
+            try:
+                seconds = self.step(clock)
+            except OSError as error:  # that an alert was told could not be written: it is told again
+                log.warning("the state of alerts could not be written", reason=str(error))
+                seconds = FIRST_S
+            self._book.changed.wait(seconds)
+
+    def step(self, clock: Callable[[], float]) -> float:
+        """Make all attempts that are due. Returns the seconds until the next one is.
+
+        Args:
+            clock: monotonic seconds.
+        """
+        blocked: set[str] = set()
+        for transition in self._book.waiting():
+            rule = transition["details"]["rule"]
+            if rule in blocked:
+                continue
+            if self._due.get(rule, 0.0) > clock():
+                blocked.add(rule)
+            elif (why := self._post(transition)) is None:
+                self._book.told(transition)
+                self._told_at[rule] = clock()
+                self._due.clear()  # the receiver is up: the others need not wait any longer
+                self._attempts.clear()
+            else:
+                blocked.add(rule)
+                self._attempts[rule] = self._attempts.get(rule, 0) + 1
+                again = pause_s(self._attempts[rule])
+                self._due[rule] = clock() + again
+                log.warning("an alert could not be sent", alert=transition["id"], reason=why, again_in_s=again)
+        if self._repeats:
+            self._repeat(blocked, clock)
+        waits = [self._due.get(rule, 0.0) - clock() for rule in blocked]
+        waits += [REPEAT_S] if self._repeats or not blocked else []
+        return max(0.1, min(waits))
+
+    def _repeat(self, blocked: set[str], clock: Callable[[], float]) -> None:
+        for transition in self._book.firing():
+            rule = transition["details"]["rule"]
+            if rule not in blocked and clock() - self._told_at.get(rule, -REPEAT_S) >= REPEAT_S:
+                self._told_at[rule] = clock()
+                self._post(transition)

@@ -1,0 +1,149 @@
+"""The folder of a lake to which `protolake page` writes; it only reads the rest of the lake."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+import time
+from typing import Any
+
+from spark_app.lake.files.state_files import read_durable
+from spark_app.lake.lake import Lake
+from spark_app.model.errors import ConfigurationError, UnreachableError
+
+TOKEN = re.compile(r"[\w-]{40,100}", re.ASCII)
+TOKEN_BYTES = 32
+TAKE_S = 1.0  # `address` of other processes holds the lock for a moment
+
+
+class PageFiles:
+    """One process at a time has them, which `take` sees to."""
+
+    def __init__(self, lake: Lake):
+        self.lake = lake
+        self._storage = lake.here
+        self._token = f"{lake.page}/token"
+        self._lock = f"{lake.page}/lock"
+        self._alerts = f"{lake.page}/alerts.json"
+        self._address = f"{lake.page}/address"
+        self._folder = lake.page
+        self._held = -1  # file descriptor of the lock
+
+    @property
+    def token_file(self) -> str:
+        return self._storage.uri(self._token)
+
+    def take(self) -> None:
+        """Become the only page of the lake, until this process ends.
+
+        Raises:
+            ConfigurationError: this user may not write to the folder.
+            UnreachableError: another process is the page of this lake.
+        """
+        try:
+            self._storage.create_folders(self._folder)
+            held = os.open(self._storage.uri(self._lock), os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise ConfigurationError(
+                f"lake.path: cannot write to {self._storage.uri(self._folder)} ({error.strerror}); the page keeps its "
+                "token there, and may read the rest of the lake only"
+            ) from None
+        until = time.monotonic() + TAKE_S
+        while not _lock(held):
+            if time.monotonic() > until:
+                os.close(held)
+                where = self._storage.root
+                raise UnreachableError(f"another `protolake page` serves the lake {where}: stop it first")
+            time.sleep(TAKE_S / 10)
+        self._held = held
+
+    def check(self) -> None:
+        """
+        Raises:
+            UnreachableError: the lake that `take` found was moved away, and perhaps another one is at its place.
+        """
+        try:
+            if os.path.samestat(os.fstat(self._held), os.stat(self._storage.uri(self._lock))):
+                return
+        except FileNotFoundError:
+            pass
+        raise UnreachableError(f"the lake {self._storage.root} was moved away or replaced: start the page again")
+
+    def token(self) -> tuple[str, bool]:
+        """The token of the page, and whether this call has made it.
+
+        Raises:
+            ConfigurationError: its file is open to other users, or damaged.
+        """
+        made = not self._storage.exists(self._token)
+        if made:
+            text = secrets.token_urlsafe(TOKEN_BYTES)
+            with contextlib.suppress(FileExistsError):
+                self._storage.put_if_absent(self._token, f"{text}\n".encode(), durable=True, private=True)
+        if self._storage.is_open_to_others(self._token):
+            raise ConfigurationError(f"{self.token_file} is open to other users; run chmod 600 {self.token_file}")
+        return self._read_token(), made
+
+    def _read_token(self) -> str:
+        found = self._storage.get(self._token).decode(errors="replace").strip()
+        if not TOKEN.fullmatch(found):
+            raise ConfigurationError(f"{self.token_file} holds no token: remove it, and the page makes a new one")
+        return found
+
+    def write_address(self, address: str) -> None:
+        """Say where the page is reached, without the token."""
+        self._storage.replace(self._address, f"{address}\n".encode(), durable=False)
+
+    def address(self) -> str | None:
+        """Where the page of the lake is reached, with the token if this user may read it; None if no page runs."""
+        if not self._is_taken():
+            return None
+        try:
+            address = self._storage.get(self._address).decode().strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+        with contextlib.suppress(OSError, ConfigurationError):
+            return f"{address}/?token={self._read_token()}"
+        return f"{address}/"
+
+    def _is_taken(self) -> bool:
+        """Whether a process is the page of the lake. For a moment this keeps another one from becoming it."""
+        try:
+            probe = os.open(self._storage.uri(self._lock), os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(probe, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(probe)
+        return False
+
+    def read_alerts(self) -> dict[str, Any]:
+        """The states of the alerts; empty if there are none yet.
+
+        Raises:
+            ContractError: the file is damaged.
+        """
+        return read_durable(self._storage, self._alerts) or {}
+
+    def write_alerts(self, states: dict[str, Any], durable: bool) -> None:
+        """Replace the states of the alerts in one step.
+
+        Raises:
+            OSError: the disk is full, or the folder is read-only.
+        """
+        self._storage.replace(self._alerts, json.dumps(states).encode(), durable)
+
+
+def _lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

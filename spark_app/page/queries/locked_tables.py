@@ -1,0 +1,120 @@
+"""Tables of a lake in DuckDB: views of their current files, with everything else out of reach."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from spark_app.lake.delta.opened_table import open_table
+from spark_app.lake.lake import Lake
+from spark_app.page.queries.parquet_rows import rows_of
+from spark_app.page.queries.quoting import quoted
+
+MEMORY = "512MB"
+
+
+class Refused(Exception):
+    """The SQL can never be run; the text says why."""
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """A database in memory, of `MEMORY` at most, whose times are in UTC."""
+    con = duckdb.connect(
+        config={
+            "threads": "1",
+            "memory_limit": MEMORY,
+            "temp_directory": "",
+            "python_enable_replacements": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        }
+    )
+    con.sql("SET TimeZone = 'UTC'")
+    return con
+
+
+def names_in(sql: str, tables: Iterable[str]) -> list[str]:
+    """The tables that one SELECT names; case does not count. If the lake has none yet, any name is one.
+
+    The SQL is parsed only: to bind it would open the files and addresses that its functions name.
+
+    Raises:
+        Refused: the SQL is something else, or names a table that there is not.
+    """
+    known = sorted(tables)
+    con = connect()
+    try:
+        statements = con.extract_statements(sql)
+        if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
+            raise Refused("it is not one SELECT")
+        [text] = con.execute("SELECT json_serialize_sql($sql)", {"sql": sql}).fetchone() or [""]
+        named, own = _names_of(json.loads(text))
+    except duckdb.Error as error:
+        raise Refused(first_line(error)) from error
+    except RecursionError:
+        raise Refused("it is nested too deeply") from None
+    spelled = {name.casefold(): name for name in reversed(known)}
+    found = {name if name in known else spelled.get(name.casefold(), name) for name in named}
+    names = sorted(name for name in found if name in known or name.casefold() not in own)
+    for name in names:
+        if name not in known and known:
+            near = difflib.get_close_matches(name, known, n=3) or known[:5]
+            raise Refused(f"there is no table {name}; there is {', '.join(near)}")
+    return names
+
+
+def _names_of(parsed: Any) -> tuple[set[str], set[str]]:
+    """(names of tables, names in lower case that the SQL gives to its own parts) in SQL as DuckDB serializes it."""
+    named: set[str] = set()
+    own: set[str] = set()
+    left = [parsed]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            if part.get("type") == "BASE_TABLE":
+                named.add(part["table_name"])
+            own |= {one["key"].casefold() for one in part.get("cte_map", {}).get("map", ())}
+            left += part.values()
+        elif isinstance(part, list):
+            left += part
+    return named, own
+
+
+def open_tables(con: duckdb.DuckDBPyConnection, lake: Lake, names: Iterable[str]) -> None:
+    """Make the tables views of their current files, and lock everything else away: no other file, no network."""
+    opened = [key for name in names for key in view_of(con, lake, name)]
+    paths = [lake.storage.uri(key) for key in opened] if lake.storage.is_local else []
+    con.sql("SET allowed_paths = $paths", params={"paths": paths})
+    con.sql("SET enable_external_access = false")
+    con.sql("SET lock_configuration = true")
+
+
+def view_of(con: duckdb.DuckDBPyConnection, lake: Lake, name: str) -> list[str]:
+    """Make a table a view of its current files, whose keys are returned."""
+    storage = lake.storage
+    table = open_table(lake, name)
+    keys = [f"{name}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
+    empty = con.from_arrow(pa.schema(table.schema()).empty_table())
+    if keys:
+        _with_all_columns(rows_of(con, storage, table, keys), empty).create_view(name)
+    else:
+        con.register(name, pa.schema(table.schema()).empty_table())
+    return keys
+
+
+def _with_all_columns(rows: duckdb.DuckDBPyRelation, empty: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The rows of files with the columns of their table that no file has yet."""
+    known = {name.casefold() for name in rows.columns}
+    several = zip(empty.columns, empty.types, strict=True)
+    missing = [(name, kind) for name, kind in several if name.casefold() not in known]
+    added = (f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind in missing)
+    return rows.project(", ".join(("*", *added))) if missing else rows
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0][:300]

@@ -1,0 +1,1 @@
+"""What differs between two versions of a schema, and what that does to columns."""

@@ -1,0 +1,168 @@
+"""Parses payloads with the reference parser (Google's upb), with message classes from a descriptor set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf import message_factory
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.internal import api_implementation
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from spark_app.protobuf.columns.types import holds_maps
+from spark_app.protobuf.decode.batch import batch_of, concatenate_members, to_batch, to_members
+
+SLICES = 512, 32  # payloads per call; a slice with an invalid payload is parsed again in smaller slices, then singly
+SLICE_BYTES = 1 << 20  # most payload bytes per call: a message can take 40 times as much memory as its payload
+
+if api_implementation.Type() != "upb":
+    raise ImportError("Protobuf's upb backend is needed: unset PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION")
+
+
+def load_files(descriptor_set: bytes) -> tuple[DescriptorPool, list[Descriptor]]:
+    """(a new pool with the files, the top-level messages of the writer's file).
+
+    Each schema has its own pool, because two versions of a schema have the same names.
+    """
+    files = FileDescriptorSet.FromString(descriptor_set).file
+    pool = DescriptorPool()
+    for file in files:
+        pool.Add(file)
+    own = own_file(files)
+    messages = pool.FindFileByName(own.name).message_types_by_name
+    return pool, [messages[m.name] for m in own.message_type]
+
+
+def own_file(files: Sequence[FileDescriptorProto]) -> FileDescriptorProto:
+    """The file whose messages an index names: the last file, or, if that declares no message and no enum, the first of
+    its public imports that does. Confluent's client has the same rule."""
+    by_name, last = {file.name: file for file in files}, files[-1]
+    seen, left = {last.name}, [last]
+    while left:
+        file = left.pop(0)
+        if file.message_type or file.enum_type:
+            return file
+        public = [by_name[file.dependency[at]] for at in file.public_dependency]
+        left += [imported for imported in public if imported.name not in seen]
+        seen |= {imported.name for imported in public}
+    return last
+
+
+Refused = tuple[int, str]  # row, error text of the parser
+
+
+@dataclass
+class StrictResult:
+    """The result of the reference parser.
+
+    Attributes:
+        written: the accepted payloads, serialised again, in batches.
+        refused: the rejected rows.
+    """
+
+    written: list[bytes] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+
+
+class ReferenceParser:
+    """Parses payloads of one message type, and of `batch`, a message with many of them."""
+
+    def __init__(self, message: Descriptor):
+        self.batch = batch_of(message)
+        self.message_class: type[Message] = message_factory.GetMessageClass(message)
+        self._batch_class: type[Message] = message_factory.GetMessageClass(self.batch)
+        self._holds_maps = holds_maps(message)
+        self._nests_maps = any(f.message_type is not None and holds_maps(f.message_type) for f in message.fields)
+
+    def check(self, payloads: pa.Array) -> StrictResult:
+        """Parse the payloads and serialise the accepted ones again.
+
+        Some encodings are valid, but a faster decoder may read them differently: merged sub-messages, repeated map
+        keys, two members of a oneof, map entries without a value. Serialising removes them. One exception: the parser
+        keeps a map entry with an unknown field as an unknown field of its parent and serialises it unchanged, so
+        `_write` discards unknown fields there.
+        """
+        result = StrictResult()
+        self._parse_slices(payloads, to_members(payloads), 0, result, *SLICES)
+        return result
+
+    def _parse_slices(
+        self, payloads: pa.Array, members: pa.Array, start: int, result: StrictResult, size: int, *smaller: int
+    ) -> None:
+        for first in range(0, len(payloads), size):
+            some, batch = payloads.slice(first, size), members.slice(first, size)
+            written = self._check_together(concatenate_members(batch))
+            if written is not None:
+                result.written.append(written)
+            elif smaller:
+                self._parse_slices(some, batch, start + first, result, *smaller)
+            else:
+                self._check_each(some, start + first, result)
+
+    def _check_together(self, batch: pa.Buffer) -> bytes | None:
+        """The accepted payloads, serialised again; None if one is rejected, or if parsing may take too much memory."""
+        if batch.size > SLICE_BYTES:
+            return None
+        try:
+            parsed: Any = self._batch_class.FromString(batch.to_pybytes())
+        except DecodeError:
+            return None
+        return self._write(parsed, parsed.members)
+
+    def _check_each(self, payloads: pa.Array, start: int, result: StrictResult) -> None:
+        """Parse each payload by itself. In a batch each payload is nested one level deeper, of 100 allowed levels, and
+        the parser does not name the rejected payload."""
+        accepted = self._messages(payloads.to_pylist(), start, result.refused)
+        result.written.append(to_batch([self._write(message, [message]) for _, message in accepted]))
+
+    def all_read_fully(self, payloads: pa.Array) -> bool:
+        """Whether one call parses all payloads without unknown fields; also False if they are too large for one."""
+        batch = concatenate_members(to_members(payloads))
+        return batch.size <= SLICE_BYTES and _reads_whole(self._batch_class, batch.to_pybytes())
+
+    def reads_fully(self, payload: bytes) -> bool:
+        """Whether the parser accepts the payload and finds no unknown fields."""
+        return _reads_whole(self.message_class, payload)
+
+    def _write(self, whole: Message, members: Iterable[Message]) -> bytes:
+        """Serialise `whole`. `members`: the message itself, or the messages of which it is a batch."""
+        if self._holds_maps and (self._nests_maps or _any_unknown(members)):
+            whole.DiscardUnknownFields()
+        return whole.SerializeToString(deterministic=True)  # sorts maps by key
+
+    def parse(self, payloads: pa.Array) -> tuple[list[tuple[int, Message]], list[Refused]]:
+        """(accepted rows with their messages, rejected rows)."""
+        refused: list[Refused] = []
+        return list(self._messages(payloads.to_pylist(), 0, refused)), refused
+
+    def _messages(self, payloads: list[bytes], start: int, refused: list[Refused]) -> Iterator[tuple[int, Message]]:
+        parse = self.message_class.FromString
+        for row, payload in enumerate(payloads, start):
+            try:
+                message = parse(payload)
+            except DecodeError as error:
+                refused.append((row, str(error)))
+                continue
+            yield row, message
+
+
+def _any_unknown(messages: Iterable[Message]) -> bool:
+    """Whether one of the messages has unknown fields; upb keeps a map entry with an unknown field as an unknown field.
+    Nested messages are not searched: to search them, or to discard all unknown fields, takes four times as long."""
+    return any(len(UnknownFieldSet(message)) for message in messages)
+
+
+def _reads_whole(kind: type[Message], data: bytes) -> bool:
+    try:
+        message = kind.FromString(data)
+    except DecodeError:
+        return False
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    return message.ByteSize() == size

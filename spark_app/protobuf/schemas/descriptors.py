@@ -1,0 +1,213 @@
+"""Compiles a schema's sources to one FileDescriptorSet, with protoc in a child process with limits.
+
+No code is generated or executed: in generated Python, a reference name could inject code into an import line. No name
+from outside is used as a path: protoc gets a map from import names to numbered files. Files that the registry has
+compiled are passed to protoc together with the texts, so that each file may import any other.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.message import DecodeError
+
+from spark_app.protobuf.decode.reference import load_files, own_file
+from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits, SchemaLookupError, check_name
+from spark_app.protobuf.schemas.map_entries import name_entries
+from spark_app.protobuf.schemas.protoc import BROKEN, REFUSED
+from spark_app.protobuf.schemas.registry import ROOT, Sources
+from spark_app.protobuf.schemas.source_comments import reachable, take_comments
+from spark_app.protobuf.schemas.well_known import confluent_files, google_folders, is_well_known, spare_files
+
+OWN_FILE = "protolake_value.proto"  # file name of the schema itself
+OUTPUT_BYTES = 64 << 10  # how much of protoc's output is read: its warnings come before its errors
+LOG_MARK = re.compile(r"^(WARNING: All log messages before.*\n|[IWEF]\d{4} [^\]\n]*\] )", re.MULTILINE)
+TOO_LARGE = re.compile(rf"\bout\.fds: {re.escape(os.strerror(errno.EFBIG))}")
+NO_SPACE = re.compile(rf"^out\.fds: {re.escape(os.strerror(errno.ENOSPC))}", re.MULTILINE)
+CHILD = Path(__file__).with_name("protoc.py")
+
+
+class CompileUnavailable(SchemaLookupError):
+    """Compiling failed for a reason of this machine: no free disk space, no new process, or too much other load."""
+
+
+class CompileTimedOut(CompileUnavailable):
+    """protoc reached the wall-clock limit before its CPU limit; another attempt with more time may succeed."""
+
+
+class ProtocRejected(SchemaInvalid):
+    """protoc reported an error in the schema."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """
+    Attributes:
+        descriptor_set: a serialized FileDescriptorSet: dependencies first, the schema's own file last.
+        comments: full name -> leading comment, of messages and fields of files that are registered as text.
+    """
+
+    descriptor_set: bytes
+    comments: dict[str, str]
+
+
+def compile_sources(sources: Sources, caps: SchemaLimits) -> bytes:
+    """The descriptor set of `compile_schema`."""
+    return compile_schema(sources, caps).descriptor_set
+
+
+def compile_schema(sources: Sources, caps: SchemaLimits) -> Compiled:
+    """
+    Raises:
+        SchemaInvalid: it does not compile, lacks an import, or exceeds a limit; the text contains protoc's errors.
+        CompileUnavailable: this machine could not compile it now.
+    """
+    _check_names(sources)
+    try:
+        files = FileDescriptorSet.FromString(_run_protoc(sources, caps))
+    except DecodeError as error:
+        raise SchemaInvalid(f"its descriptors do not parse: {error}") from None
+    comments = take_comments(files)
+    _refuse_impostors(files)
+    caps.check_file(own_file(files.file))
+    descriptor_set: bytes = files.SerializeToString(deterministic=True)
+    messages = _link(descriptor_set, caps)
+    return Compiled(descriptor_set, reachable(comments, messages))
+
+
+def digest(descriptor_set: bytes) -> str:
+    return hashlib.sha256(descriptor_set).hexdigest()
+
+
+def _check_names(sources: Sources) -> None:
+    if OWN_FILE in sources.names():
+        raise SchemaInvalid(f"a reference is named {OWN_FILE}, like the schema itself")
+    for name in sources.names() - {ROOT}:
+        check_name(name)
+    for file in sources.compiled.values():
+        for name in file.dependency:
+            check_name(name)
+
+
+def _refuse_impostors(files: FileDescriptorSet) -> None:
+    for file in files.file:
+        if file.package == "google.protobuf" and not is_well_known(file.name):
+            raise SchemaInvalid(f"{_title(file.name)} declares package google.protobuf, which is reserved")
+
+
+def _link(descriptor_set: bytes, caps: SchemaLimits) -> list[Descriptor]:
+    try:
+        _, messages = load_files(descriptor_set)
+    except (
+        Exception
+    ) as error:  # the pool raises TypeError, KeyError and more for descriptors that contradict themselves
+        raise SchemaInvalid(f"its descriptors do not link: {str(error)[:500]}") from None
+    caps.check_messages(messages)
+    return messages
+
+
+def _run_protoc(sources: Sources, caps: SchemaLimits) -> bytes:
+    """protoc's output with source info, which has the comments; without it if only then the schema keeps the limits."""
+    try:
+        return _compile(sources, caps, "--include_source_info")
+    except ProtocRejected as error:
+        if not TOO_LARGE.search(str(error)):
+            raise
+    except SchemaInvalid:
+        pass
+    return _compile(sources, caps)
+
+
+def _compile(sources: Sources, caps: SchemaLimits, *options: str) -> bytes:
+    try:
+        with tempfile.TemporaryDirectory(prefix="protolake-protoc-") as name:
+            return _compile_in(Path(name), sources, caps, *options)
+    except OSError as error:
+        raise CompileUnavailable(error.strerror or str(error)) from None
+
+
+def _compile_in(folder: Path, sources: Sources, caps: SchemaLimits, *more: str) -> bytes:
+    # protoc uses the first location with the file: Google's files, the texts, then compiled files, Confluent's first.
+    options = [*more, *(f"-I{path}={google}" for path, google in google_folders().items())]
+    titles = {}
+    for number, (name, text) in enumerate(sources.texts.items()):
+        file = f"{number}.proto"
+        (folder / file).write_bytes(text.encode())
+        titles[file] = _title(name)
+        if not is_well_known(name):
+            options.append(f"-I{name or OWN_FILE}={file}")
+    options += [f"-I{name}={path}" for name, path in spare_files().items() if name not in sources.names()]
+    (folder / "in.fds").write_bytes(_compiled_set(sources).SerializePartialToString())
+    options.append("--descriptor_set_in=in.fds")
+    code = _call_protoc(folder, [*options, "--include_imports", "--descriptor_set_out=out.fds", OWN_FILE], caps)
+    if code == 0:
+        return (folder / "out.fds").read_bytes()
+    raise _refusal(code, _said(folder, titles), caps)
+
+
+def _compiled_set(sources: Sources) -> FileDescriptorSet:
+    files = FileDescriptorSet(file=confluent_files().values())
+    for name, proto in sources.compiled.items():
+        files.file.add().CopyFrom(proto)
+        files.file[-1].name = name or OWN_FILE  # a serializer may omit the name
+        files.file[-1].ClearField("source_code_info")  # nobody has checked it
+        name_entries(files.file[-1])
+    return files
+
+
+def _call_protoc(folder: Path, arguments: list[str], caps: SchemaLimits) -> int:
+    limits = [str(ceil(caps.max_compile_cpu_s)), str(caps.max_compile_bytes), str(caps.descriptor_bytes)]
+    with (folder / "said").open("wb") as said:  # a file, because the limit on file size does not apply to a pipe
+        process = subprocess.Popen(
+            [sys.executable, "-I", str(CHILD), *limits, *arguments],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env={},
+            start_new_session=True,
+        )
+    try:
+        return process.wait(caps.compile_clock_s)
+    except subprocess.TimeoutExpired:
+        raise CompileTimedOut(f"protoc took more than {caps.compile_clock_s:g} s of wall-clock time") from None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _said(folder: Path, titles: dict[str, str]) -> str:
+    """protoc's output, at most `OUTPUT_BYTES`, without log prefixes, and with import names instead of file numbers."""
+    with (folder / "said").open("rb") as said:
+        text = LOG_MARK.sub("", said.read(OUTPUT_BYTES).decode(errors="replace")).strip()
+    return re.sub(r"^(\d+\.proto)(?=:)", lambda match: titles.get(match[1], match[1]), text, flags=re.MULTILINE)
+
+
+def _refusal(code: int, said: str, caps: SchemaLimits) -> Exception:
+    if code == BROKEN or NO_SPACE.search(said):
+        return CompileUnavailable(f"protoc could not run: {said[-500:]}")
+    if code == -signal.SIGKILL:
+        return CompileUnavailable("protoc was killed: this machine may be short of memory")
+    if code == -signal.SIGXCPU:
+        return SchemaInvalid(f"protoc took more than {caps.max_compile_cpu_s:g} s of CPU")
+    if code == REFUSED:
+        return ProtocRejected(f"protoc: {said[:500]}")
+    return SchemaInvalid(f"protoc exited with {code}, it may have needed more than {caps.max_compile_bytes} bytes")
+
+
+def _title(name: str) -> str:
+    return name if name not in (ROOT, OWN_FILE) else "schema"

@@ -1,0 +1,165 @@
+"""Checks the history of a lake by the rules of the settings, table by table in streamed batches."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_app.lake.files.storage import Storage
+from spark_app.model.errors import ConfigurationError, UsageError
+from spark_app.model.record_schemas import LINEAGE_SCHEMA
+from spark_app.recovery.backtest.bronze_decoder import BronzeDecoder
+from spark_app.recovery.backtest.history import History
+from spark_app.recovery.backtest.kept_out import Records
+from spark_app.recovery.backtest.outcomes import COORDINATES, Outcomes, TableOutcome
+from spark_app.recovery.backtest.scan import scan
+from spark_app.recovery.backtest.table_rules import SCHEMA, TableRules
+from spark_app.settings.models import Settings
+from spark_app.sources.bronze import Partition
+from spark_app.tables.expectations.checks import columns_of
+from spark_app.tables.expectations.needed_columns import needed_columns
+from spark_app.tables.expectations.types import check_rules_fit
+from spark_app.tables.sql.engine import failures
+from spark_app.units.worker.placement import Placement
+
+OPEN_TIMEOUT_S = 30.0
+LANDED_AT = "_landed_at"
+ROUNDED = datetime.timedelta(milliseconds=1)  # writers may cut the bounds of times in the log to milliseconds
+FOREVER = datetime.datetime.max.replace(tzinfo=datetime.UTC)
+LATEST = 253_402_300_799.0  # seconds since 1970: the last second of the year 9999
+
+
+def backtest(settings: Settings, names: Sequence[str] = (), since: float | None = None) -> Outcomes:
+    """Count by table and rule how many rows of history pass and fail. Every row is checked, whatever rules it met when
+    it came. The lake stays as it is.
+
+    Args:
+        names: the rules; empty = all rules of the settings, and those in the .proto if the settings want them.
+        since: only rows that landed then or later, in seconds since 1970.
+
+    Raises:
+        UsageError: there is no rule of such a name.
+        ConfigurationError: there is no lake or no rule, or a rule does not fit the columns of its tables.
+        UnreachableError: files were removed during the command, or replays moved records all the time.
+        ContractError: a table or state file of the lake is damaged.
+    """
+    if not settings.expectations and settings.schemas.proto_rules == "off":
+        raise ConfigurationError("expectations: the settings have none; write [expectations.NAME] with a check")
+    if settings.schemas.proto_rules == "off":
+        _refuse_unknown(names, settings.expectations)
+    history = History.of(settings, OPEN_TIMEOUT_S)
+    by_table = {name: TableRules.of(history, name, settings.expectations) for name in history.names}
+    of_schemas = {name for rules in by_table.values() for name in rules.every}
+    _refuse_unknown(names, {*settings.expectations, *of_schemas})
+    wanted = {name: rule for name, rule in settings.expectations.items() if not names or name in names}
+    check_rules_fit(wanted, history.catalog, history.routing, settings.wrapper.names)
+    rules = {name: found.only(names) for name, found in by_table.items()}
+    idle = sorted(wanted.keys() - {name for found in rules.values() for name in found.every})
+    return _Backtester(history, rules, idle, None if since is None else _moment(since)).run()
+
+
+def _moment(since: float) -> datetime.datetime:
+    """The time in UTC; one before 1970 is 1970, when no record had landed."""
+    return datetime.datetime.fromtimestamp(min(max(since, 0.0), LATEST), datetime.UTC)
+
+
+def _refuse_unknown(names: Sequence[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(known))}"
+            raise UsageError(f"the settings have no expectation {name}; {hint}")
+
+
+class _Backtester:
+    def __init__(
+        self,
+        history: History,
+        rules: Mapping[str, TableRules],
+        idle: Sequence[str],
+        since: datetime.datetime | None,
+    ):
+        """`rules`: routing name -> the rules of the table. `idle`: the rules that apply to no table."""
+        self._history = history
+        self._since = since
+        self._rules = {name: found for name, found in rules.items() if found.every or found.unclear}
+        self._outcomes = {name: TableOutcome.of(found.every) for name, found in self._rules.items()}
+        placement = Placement(history.plan(history.lake.storage, 0), history.catalog)
+        self._columns = {name: self._needed(name, placement) for name in self._rules}
+        for name, outcome in self._outcomes.items():
+            outcome.changed = self._changed(name)
+            if outcome.changed:
+                self._columns[name] = self._needed(name, placement, as_sent=True)
+        self._idle = idle
+
+    def run(self) -> Outcomes:
+        layout, records = self._history.settings.tables.layout, Records(self._history, self._since)
+        undecodable: Counter[str] = Counter()
+        for name, outcome in self._outcomes.items():
+            if outcome.changed:
+                found = records.in_silver(layout.silver_of(name))
+                outcome.silver += self._check_decoded(found, undecodable)[name]
+            else:
+                outcome.silver += self._check(name, self._history.lake.storage, self._silver_files(name))
+        for name, count in self._check_decoded(records.kept_out(), undecodable).items():
+            self._outcomes[name].bronze += count
+        by_table = {layout.silver_of(name): outcome for name, outcome in self._outcomes.items()}
+        return Outcomes(self._since, by_table, undecodable, self._idle)
+
+    def _check_decoded(self, found: Mapping[Partition, np.ndarray], undecodable: Counter[str]) -> Counter[str]:
+        """Decode records from bronze, and check their rows; routing name -> rows."""
+        decoder, checked = BronzeDecoder(self._history, found, self._since), Counter[str]()
+        for decoded in decoder.decode():
+            if decoded.name in self._outcomes:
+                checked[decoded.name] += self._check(decoded.name, decoded.storage, [decoded.key])
+        undecodable.update(decoder.undecodable)
+        return checked
+
+    def _changed(self, name: str) -> list[str]:
+        """The columns, casefolded, that rules of the table name, and that rows in silver do not have as they were
+        sent."""
+        named = {column.casefold() for rule in self._rules[name].checks for column in columns_of(rule.name, rule.check)}
+        touched = {number: one.names & named for number, one in self._history.projections.items()}
+        tables, table = self._history.tables, self._history.settings.tables.layout.silver_of(name)
+        schema, found = tables.columns(table), set[str]()
+        if not any(touched.values()) or schema is None or "_definition" not in schema.names:
+            return []
+        for batch in scan(tables.storage, tables.files(table), schema, ["_definition"]):
+            for number in batch.column(0).unique().to_pylist():
+                found |= touched.get(number, frozenset())
+        return sorted(found)
+
+    def _needed(self, name: str, placement: Placement, as_sent: bool = False) -> pa.Schema:
+        """The columns to read: those that the rules of the table name, the coordinates, and the time of landing.
+        `as_sent`: in the types of the messages, not of silver."""
+        history = self._history
+        written = None if as_sent else history.tables.columns(history.settings.tables.layout.silver_of(name))
+        own = written or pa.schema([])
+        named = needed_columns(self._rules[name].checks, own, placement.types(history.columns(name)))
+        about = [LINEAGE_SCHEMA.field(column) for column in (*COORDINATES, LANDED_AT)]
+        about += SCHEMA if self._rules[name].by_schema or self._rules[name].unclear else []
+        return pa.schema([*named, *(field for field in about if field.name not in named.names)])
+
+    def _silver_files(self, name: str) -> list[str]:
+        tables, table = self._history.tables, self._history.settings.tables.layout.silver_of(name)
+        if self._since is None:
+            return sorted(tables.files(table))
+        return sorted(tables.files_between(table, LANDED_AT, self._since - ROUNDED, FOREVER))
+
+    def _check(self, name: str, storage: Storage, keys: Sequence[str]) -> int:
+        """Check the rows of files of a table; returns their number."""
+        table, columns, outcome, count = self._rules[name], self._columns[name], self._outcomes[name], 0
+        since = None if self._since is None else pc.field(LANDED_AT) >= pa.scalar(self._since)
+        for batch in scan(storage, keys, columns, columns.names, since):
+            for rules, rows, unclear in table.split(batch):
+                masks = failures(pa.Table.from_batches([rows]), [rule.check for rule in rules])
+                outcome.count(rules, masks, rows)
+                outcome.unclear += unclear
+            count += batch.num_rows
+        return count

@@ -1,0 +1,156 @@
+"""Finds the files of a folder that are new, whole and at rest.
+
+Most lists begin at a cursor: the key of which `source.late_keys` taken files come after. From time to time the whole
+folder is listed: that finds new files with earlier names, and taken ones that were replaced.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from heapq import nsmallest
+from itertools import islice
+
+import pyarrow as pa
+
+from spark_app.settings.sources import Source
+from spark_app.sources.files.delta_traces import LOG, appeared
+from spark_app.sources.files.folder import NO_TEXT, Listed, SourceFolder, as_text, is_text
+from spark_app.sources.files.planning import Due
+from spark_app.sources.files.scanning import format_of
+from spark_app.sources.files.taken import TakenFile, TakenFiles
+
+LOOKED_UP = 100_000  # keys at once
+MOST_FOUND = 100_000  # files of one list, for the sake of memory
+LIST_SHARE = 20  # a list of everything is made after at least this multiple of the time that it took
+
+
+class FolderListing:
+    """Which files of a folder are due.
+
+    Attributes:
+        resting: key -> (file, monotonic time since when it is known so) of new files that are not yet at rest.
+        version: as in `DeltaListing`; a folder has none.
+        gone: name -> why such a file cannot be taken.
+    """
+
+    version = -1
+
+    def __init__(self, folder: SourceFolder, taken: TakenFiles, known: pa.Table, source: Source):
+        """`known` are the taken files."""
+        self._folder = folder
+        self._taken = taken
+        self._source = source
+        self.resting: dict[str, tuple[Listed, float]] = {}
+        self.gone: dict[str, str] = {}
+        self._near: dict[str, TakenFile] = {}  # the taken files after the cursor
+        self._cursor = ""
+        self._full_due = 0.0  # monotonic
+        last = known.sort_by("key").slice(max(0, len(known) - source.late_keys)) if len(known) else known
+        for row in last.to_pylist():
+            self._near[row["key"]] = TakenFile(**row)
+        self._move_cursor()
+
+    def taken(self, files: Iterable[TakenFile]) -> None:
+        """Note files that are in the ledger now."""
+        self._near |= {file.key: file for file in files if file.key > self._cursor}
+        if len(self._near) > 2 * self._source.late_keys:
+            self._move_cursor()
+
+    def without_rows(self, key: str) -> None:
+        """The cursor is moved by taken files only."""
+
+    def _move_cursor(self) -> None:
+        if len(self._near) >= self._source.late_keys:
+            keys = sorted(self._near)
+            self._cursor = keys[-self._source.late_keys]
+            self._near = {key: self._near[key] for key in keys if key > self._cursor}
+
+    def known(self, keys: Iterable[str]) -> dict[str, TakenFile]:
+        """The newest entries of those keys that were taken."""
+        wanted = list(keys)
+        near = {key: self._near[key] for key in wanted if key in self._near}
+        return self._taken.look_up([key for key in wanted if key <= self._cursor]) | near
+
+    def find(self, again: Iterable[str], skip: Callable[[Listed], bool]) -> list[Due]:
+        """The new and the changed files that are at rest, sorted by key.
+
+        Args:
+            again: keys to look at wherever they are.
+            skip: whether a file is known not to be due as long as it stays unchanged.
+
+        Raises:
+            OSError: the folder cannot be listed.
+            ContractError: it has become a Delta table.
+        """
+        began = time.monotonic()
+        everything = began >= self._full_due or not self._cursor
+        if everything:
+            self.gone = {}
+        listed = self._everything() if everything else self._newest()
+        due_now = (due for due in listed if not skip(due[0]))  # else those to skip could keep out all others
+        found = {due[0].key: due for due in nsmallest(MOST_FOUND, due_now, key=lambda due: due[0].key)}
+        if everything:
+            if self._source.format == "auto" and self._folder.exists(LOG):  # after the list, which may have its files
+                raise appeared(self._folder, bool(self._taken.unit))
+            done = time.monotonic()
+            later = max(self._source.full_list_s, LIST_SHARE * (done - began))
+            self._full_due = done + (later if len(found) < MOST_FOUND else 0)
+        found |= self._look_again({*again, *self.resting} - found.keys())
+        before, self.resting = self.resting, {}
+        return [due for _, due in sorted(found.items()) if not skip(due[0]) and self._is_at_rest(due[0], before)]
+
+    def _look_again(self, keys: Collection[str]) -> dict[str, Due]:
+        entries = self.known(keys)
+        found = {key: (one, entries.get(key)) for key, one in self._folder.look_at_all(keys).items()}
+        return {key: due for key, due in found.items() if _is_new(*due)}
+
+    def _newest(self) -> Iterator[Due]:
+        for one in self._listed(self._cursor):
+            entry = self._near.get(one.key)
+            if _is_new(one, entry):
+                yield one, entry
+
+    def _everything(self) -> Iterator[Due]:
+        listed = self._listed("")
+        while some := list(islice(listed, LOOKED_UP)):
+            entries = self.known(one.key for one in some)
+            for one in some:
+                if _is_new(one, entries.get(one.key)):
+                    yield one, entries.get(one.key)
+
+    def _listed(self, after: str) -> Iterator[Listed]:
+        """The files of records whose names are text, as the ledger and the log need it."""
+        for one in self._folder.files(after):
+            if self._is_of_records(one.key) and is_text(one.key):
+                yield one
+            elif self._is_of_records(one.key):
+                self.gone[as_text(one.key)] = NO_TEXT
+
+    def _is_of_records(self, key: str) -> bool:
+        kind = format_of(key)
+        return kind is not None and self._source.format in ("auto", kind)
+
+    def is_at_rest(self, listed: Listed) -> bool:
+        """Whether nothing changes the file any more."""
+        is_so = self._is_at_rest(listed, self.resting)
+        if is_so:
+            self.resting.pop(listed.key, None)
+        return is_so
+
+    def _is_at_rest(self, listed: Listed, before: dict[str, tuple[Listed, float]]) -> bool:
+        """Whether nothing has changed the file for long enough, by its own time or by what was seen of it: the clock
+        of a file server may be another."""
+        now = time.monotonic()
+        known, since = before.get(listed.key, (listed, now))
+        since = since if known == listed else now
+        settled = self._source.settle_s
+        if time.time() - listed.changed / 1e9 >= settled or now - since >= settled:
+            return True
+        self.resting[listed.key] = (listed, since)
+        return False
+
+
+def _is_new(listed: Listed, entry: TakenFile | None) -> bool:
+    """Whether a file is not taken, or may have been replaced since."""
+    return entry is None or not entry.is_as(listed)

@@ -1,0 +1,184 @@
+"""The rules that rows have to meet: those of the settings, and those in the .proto of the schema that wrote the row.
+
+A rule of the settings may call a column by another name. Its definition has the name of the column in the table at
+hand, so whoever reads a definition needs no other names. The rules in the .proto are found anew when a schema is
+resolved or a table gets another message type, so they are in force before the first row of the schema lands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+
+from spark_app.lake.lake import Lake
+from spark_app.model.aliases import Aliases
+from spark_app.model.catalog import Catalog
+from spark_app.model.definitions import MAX_RULES, Action, Definition, Definitions, Origin, Rule
+from spark_app.model.log import log
+from spark_app.model.projections import AS_SENT
+from spark_app.model.wrapper import Wrapper
+from spark_app.protobuf.columns.fit import table_columns
+from spark_app.protobuf.schemas.ledger import Ledger, message_schemas
+from spark_app.settings.models import Settings
+from spark_app.tables.admission import TableAdmission
+from spark_app.tables.aliases import UNCLEAR, table_aliases, unclear_names
+from spark_app.tables.definitions import number_all, record
+from spark_app.tables.expectations.checks import columns_of
+from spark_app.tables.expectations.message_checks import checks_of
+from spark_app.tables.expectations.named_columns import write_columns
+from spark_app.tables.expectations.proto_rules import Translation
+from spark_app.tables.route import Routing
+
+MOST_NAMED = 100  # log lines for one message
+
+
+class RulesInForce:
+    """
+    Attributes:
+        of_settings: the definitions that the settings make.
+    """
+
+    def __init__(self, lake: Lake, settings: Settings, ledger: Ledger, tables: TableAdmission):
+        self.of_settings = record(lake, settings.expectations)
+        self._lake = lake
+        self._wrapper = settings.wrapper.names
+        self._action = settings.schemas.proto_rules
+        self._ledger = ledger
+        self._tables = tables
+        self._own: Mapping[str, Definition] = {}
+        self._by_origin: Mapping[str, Mapping[Origin, Definition]] = {}
+        self._found_for: tuple[Catalog, Routing, Definitions] | None = None
+        self._said: set[Translation] = set()
+        self._unclear: set[tuple[str, ...]] = set()  # that the log says
+        self.renew()
+
+    @property
+    def definitions(self) -> Definitions:
+        """The definitions of the last renewal."""
+        own = {**self.of_settings.own, **self._own}
+        return replace(self.of_settings, own=own, by_origin=self._by_origin)
+
+    def renew(self) -> Definitions:
+        """The definitions for the schemas and tables that are known now. New ones are durable."""
+        if self._action == "off" and not (self.of_settings and self._ledger.catalog().aliases):
+            return self.of_settings
+        state = self._ledger.catalog(), self._tables.routing(), self.of_settings
+        if state != self._found_for:
+            self._own = dict(self._find_own(state[0], state[1]))
+            if self._action != "off":
+                self._by_origin = self._find(state[0], state[1], self._action)
+            self._found_for = state
+        return self.definitions
+
+    def _find_own(self, catalog: Catalog, routing: Routing) -> Iterator[tuple[str, Definition]]:
+        """(routing name, definition) of the tables for which a rule of the settings has another name of a column."""
+        written: dict[Hashable, tuple[Rule, ...]] = {}
+        kinds: dict[str, Hashable] = {}
+        for name, messages in routing.messages.items() if catalog.aliases else ():
+            usual = self.of_settings.of(name)
+            if usual is None:
+                continue
+            kind = messages, routing.fixed.get(name), usual
+            kinds[name] = kind
+            if kind not in written:
+                written[kind] = rules_with_columns(usual.rules, name, catalog, routing, self._wrapper)
+                self._say_unclear(name, usual.rules, catalog, routing)
+        several = list(dict.fromkeys(written.values()))
+        numbered = dict(zip(several, number_all(self._lake, ((one, AS_SENT) for one in several)), strict=True))
+        for name in kinds:
+            definition = numbered[written[kinds[name]]]
+            if definition != self.of_settings.of(name):
+                yield name, definition
+
+    def _say_unclear(self, name: str, rules: Iterable[Rule], catalog: Catalog, routing: Routing) -> None:
+        columns, aliases = _names_in(name, catalog, routing, self._wrapper)
+        for rule in rules:
+            for column, other in unclear_names(columns_of(rule.name, rule.check), columns, aliases):
+                if (name, rule.name, column) not in self._unclear:
+                    self._unclear.add((name, rule.name, column))
+                    log.warning(UNCLEAR, table=name, rule=rule.name, column=column, not_column=other)
+
+    def _find(self, catalog: Catalog, routing: Routing, action: Action) -> dict[str, Mapping[Origin, Definition]]:
+        """Tables that are alike share one mapping, because the definitions travel with every task."""
+        alike: dict[Hashable, dict[Origin, tuple[Rule, ...]]] = {}
+        kinds: dict[str, Hashable] = {}
+        for name, messages in routing.messages.items():
+            usual = self._own.get(name, self.of_settings.of(name))
+            kinds[name] = kind = (messages, routing.fixed.get(name), usual)
+            if kind not in alike:
+                rules = () if usual is None else usual.rules
+                alike[kind] = dict(self._rules_of(name, catalog, routing, rules, action))
+        several = list(dict.fromkeys(rules for by_origin in alike.values() for rules in by_origin.values()))
+        numbered = dict(zip(several, number_all(self._lake, ((one, AS_SENT) for one in several)), strict=True))
+        shared = {
+            kind: {origin: numbered[rules] for origin, rules in by_origin.items()} for kind, by_origin in alike.items()
+        }
+        return {name: shared[kind] for name, kind in kinds.items()}
+
+    def _rules_of(
+        self, name: str, catalog: Catalog, routing: Routing, rules: tuple[Rule, ...], action: Action
+    ) -> Iterator[tuple[Origin, tuple[Rule, ...]]]:
+        """The rules of a table's rows whose schema has some; `rules` are those of the settings, and come first."""
+        for origin, found in rules_by_origin(name, catalog, routing, self._wrapper, MAX_RULES - len(rules)):
+            self._say_left_out(origin, found)
+            if found.checks:
+                yield origin, (*rules, *as_rules(found, action))
+
+    def _say_left_out(self, origin: Origin, found: Translation) -> None:
+        if not found.left_out or found in self._said:
+            return
+        self._said.add(found)
+        schema, message = origin
+        for one in found.left_out[:MOST_NAMED]:
+            rule, path, reason = one.rule[:100], one.path[:200], one.reason
+            log.warning(
+                "a rule in the .proto is not checked",
+                schema=schema,
+                message=message,
+                field=path,
+                rule=rule,
+                reason=reason,
+            )
+        if len(found.left_out) > MOST_NAMED:
+            more = len(found.left_out) - MOST_NAMED
+            log.warning("more rules in the .proto are not checked", schema=schema, message=message, rules=more)
+
+
+def rules_with_columns(
+    rules: Iterable[Rule], name: str, catalog: Catalog, routing: Routing, wrapper: Wrapper | None
+) -> tuple[Rule, ...]:
+    """Rules of the settings with the columns of a table by their own names."""
+    columns, aliases = _names_in(name, catalog, routing, wrapper)
+    return tuple(replace(rule, check=write_columns(rule.check, columns, aliases)) for rule in rules)
+
+
+def _names_in(name: str, catalog: Catalog, routing: Routing, wrapper: Wrapper | None) -> tuple[pa.Schema, Aliases]:
+    """(the columns of a table by its messages, their other names)."""
+    messages = routing.messages.get(name, ())
+    columns = table_columns(messages, catalog.columns, wrapper, routing.fixed.get(name))
+    return columns, table_aliases(messages, catalog)
+
+
+def as_rules(found: Translation, action: Action) -> tuple[Rule, ...]:
+    return tuple(Rule(name, check, action) for name, check in found.checks)
+
+
+def rules_by_origin(
+    name: str, catalog: Catalog, routing: Routing, wrapper: Wrapper | None, most: int
+) -> Iterator[tuple[Origin, Translation]]:
+    """The rules in the .proto for rows of a table, for each schema and message type that the table may have rows of.
+
+    Args:
+        most: checks of one origin.
+    """
+    messages = routing.messages.get(name, ())
+    columns = table_columns(messages, catalog.columns, wrapper, routing.fixed.get(name))
+    for message in messages:
+        inner = message.rpartition("/")[2]
+        full_name = inner.partition("#")[0]
+        for key, decodable in catalog.decodable.items():
+            of_schema = message_schemas(decodable.descriptor_set)
+            if full_name in of_schema and catalog.type_of(key, full_name) == inner:
+                yield (key, message), checks_of(decodable.descriptor_set, full_name, columns, most)

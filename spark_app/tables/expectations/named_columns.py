@@ -1,0 +1,68 @@
+"""Writes the names of columns over the other names that an expression calls them by."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from spark_app.model.aliases import Aliases, path_of
+from spark_app.model.comments import Path
+from spark_app.model.definitions import MAX_CHARACTERS
+from spark_app.tables.sql.engine import connection
+
+BEFORE = b"SELECT "
+
+
+def write_columns(text: str, columns: pa.Schema, aliases: Aliases) -> str:
+    """The expression with each column by its own name, and as it is without other names in it.
+
+    Args:
+        text: an expression that `checks.columns_in_expression` accepts.
+        columns: those of the rows, without the lineage.
+    """
+    if not aliases:
+        return text
+    written = BEFORE + text.encode()  # places are in bytes
+    for path, begin, end in _paths_in(written.decode()):
+        named = path_of(path, columns, aliases)
+        if named != path:
+            written = written[:begin] + ".".join(map(_quoted, named)).encode() + written[end:]
+    result = written.removeprefix(BEFORE).decode()
+    return result if len(result) <= MAX_CHARACTERS else text
+
+
+@functools.lru_cache(maxsize=4096)
+def _paths_in(statement: str) -> tuple[tuple[Path, int, int], ...]:
+    """(names of a column and of fields in it, begin, end) of all places that name a column, the last place first."""
+    rows = connection().sql("SELECT json_serialize_sql($1::VARCHAR)", params=[statement]).fetchall()
+    # (part of the tree, parameters of the lambdas above it)
+    left: list[tuple[Any, frozenset[str]]] = [(json.loads(rows[0][0]), frozenset())]
+    found: list[tuple[Path, int, int]] = []
+    while left:
+        part, bound = left.pop()
+        if isinstance(part, list):
+            left += [(one, bound) for one in part]
+        elif isinstance(part, dict):
+            if part.get("class") == "LAMBDA" and part["syntax_type"] == "LAMBDA_KEYWORD":
+                left.append((part["expr"], bound | set(parameters_of(part["lhs"]))))
+                continue
+            if part.get("class") == "COLUMN_REF" and part["column_names"][0].lower() not in bound:
+                begin = part["query_location"]
+                found.append((tuple(part["column_names"]), begin, begin + part["query_location_length"]))
+            left += [(child, bound) for child in part.values() if isinstance(child, dict | list)]
+    return tuple(sorted(found, key=lambda place: place[1], reverse=True))
+
+
+def parameters_of(left: dict[str, Any]) -> Iterator[str]:
+    """The parameters of `lambda x: ...` or `lambda x, i: ...`, in lower case."""
+    several = [argument["expression"] for argument in left.get("arguments", [])]
+    for one in several or [left]:
+        yield from (name.lower() for name in one["column_names"])
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,323 @@
+"""The projection of each silver table, by the settings, the columns that the table has now and the reference tables.
+
+A definition names exactly the columns that its rows get: a column of all tables is left out where a table has nothing
+for it. So a row is proven by its definition alone, whatever columns its table gets later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from spark_app.lake.files.hmac_key import SETTING, fingerprint_of, read_key
+from spark_app.lake.lake import Lake
+from spark_app.model.aliases import Aliases
+from spark_app.model.catalog import Catalog
+from spark_app.model.definitions import Definition, Definitions, Rule
+from spark_app.model.errors import ConfigurationError
+from spark_app.model.log import log
+from spark_app.model.projections import Projection
+from spark_app.model.text import one_line
+from spark_app.model.wrapper import Wrapper
+from spark_app.protobuf.columns.fit import known_types, table_columns
+from spark_app.settings.models import Settings
+from spark_app.settings.references import joined_names
+from spark_app.tables.aliases import UNCLEAR, table_aliases, unclear_names
+from spark_app.tables.definitions import number_all
+from spark_app.tables.expectations.checks import LINEAGE, unknown_column
+from spark_app.tables.projections.expressions import calls_hmac, columns_of
+from spark_app.tables.projections.silver_table import Table, differs
+from spark_app.tables.projections.written_types import null_of
+from spark_app.tables.references.joins import TableJoins
+from spark_app.tables.route import Routing
+
+MOST = 299  # characters of a message
+Columns = Callable[[str], pa.Schema | None]  # table -> the columns that it has in Delta
+
+
+class TableProjections:
+    """Of one lake with its settings."""
+
+    def __init__(
+        self, lake: Lake, settings: Settings, wrapper: Wrapper | None, written: Columns, projected: Collection[str]
+    ):
+        """
+        Args:
+            written: returns the columns of a table in Delta; None if the table does not exist.
+            projected: the columns, casefolded, that some definition of the lake has made.
+        """
+        self._lake = lake
+        self._settings = settings
+        self._silver = settings.silver
+        self._wrapper = wrapper
+        self._written = written
+        self._projected = projected
+        self._numbers: dict[tuple[tuple[Rule, ...], Projection], Definition] = {}
+        self._resolved: dict[str, tuple[tuple[str, ...], Projection]] = {}
+        self._catalog: Catalog | None = None
+        self._unclear: set[tuple[str, str]] = set()  # that the log says
+        self._hmac = any(calls_hmac(text) for _, own in self._silver.parts() for text in own.columns.values())
+        self.joins = TableJoins(lake, settings.reference)
+
+    def definitions(self, base: Definitions, catalog: Catalog, routing: Routing) -> Definitions:
+        """The definitions with the projections of all tables; new ones are durable.
+
+        Args:
+            base: the definitions by rules.
+
+        Raises:
+            ConfigurationError: the key of `hmac()` cannot be read, or a reference table, of which the lake has no
+                version.
+        """
+        if not self._settings.are_columns_changed:
+            return base
+        self._follow_references()
+        key = self._fingerprint()
+        resolved = {name: _with_key(self._resolve(name, catalog, routing), key) for name in routing.messages}
+        projections = {name: projection for name, projection in resolved.items() if projection}
+        self._number_new((rules, p) for name, p in projections.items() for rules in _rules_of(base, name))
+        own, by_origin = dict(base.own), dict(base.by_origin)
+        for name, projection in projections.items():
+            old = base.of(name)
+            own[name] = self._numbers[() if old is None else old.rules, projection]
+            found = base.by_origin.get(name, {})
+            by_origin[name] = {origin: self._numbers[one.rules, projection] for origin, one in found.items()}
+        return replace(base, own=own, by_origin=by_origin)
+
+    def _follow_references(self) -> None:
+        """What was found for other versions of the reference tables is found anew."""
+        if self.joins.follow():
+            self._numbers = {}
+            self.forget()
+
+    def forget(self) -> None:
+        """Compare the settings with the tables again before the next unit."""
+        self._catalog = None
+
+    def _number_new(self, wanted: Iterable[tuple[tuple[Rule, ...], Projection]]) -> None:
+        new = [one for one in dict.fromkeys(wanted) if one not in self._numbers]
+        if new:
+            self._numbers |= zip(new, number_all(self._lake, new), strict=True)
+
+    def _fingerprint(self) -> str:
+        if not self._hmac:
+            return ""
+        if not self._silver.hmac_key_file:
+            raise ConfigurationError(f"{SETTING}: is empty, but an expression calls hmac()")
+        return fingerprint_of(read_key(self._silver.hmac_key_file))
+
+    def _resolve(self, name: str, catalog: Catalog, routing: Routing) -> Projection:
+        if catalog is not self._catalog:
+            self._resolved, self._catalog = {}, catalog
+        messages = routing.messages[name]
+        known = self._resolved.get(name)
+        if known is None or known[0] != messages:
+            table = self._table(name, catalog, routing)
+            self._say_unclear(table)
+            projection = self._safe(table, self._projection(table))
+            known = self._resolved[name] = messages, self._without_keys(table, projection)
+        return known[1]
+
+    def _say_unclear(self, table: Table) -> None:
+        """Log names of the settings that are a column, and another name of a column, too."""
+        own = self._silver, self._silver.own(table.name)
+        named = {name for part in own for name in (*part.columns, *part.drop)}
+        named |= {name for part in own for text in part.columns.values() for name in columns_of("", text)}
+        for column, other in unclear_names(named, table.seen, table.aliases):
+            if (table.name, column) not in self._unclear:
+                self._unclear.add((table.name, column))
+                log.warning(UNCLEAR, table=table.name, setting="silver", column=column, not_column=other)
+
+    def _table(self, name: str, catalog: Catalog, routing: Routing) -> Table:
+        sent = table_columns(routing.messages[name], catalog.columns, self._wrapper, routing.fixed.get(name))
+        written = self._written(self._settings.tables.layout.silver_of(name))
+        return self._made(name, sent, catalog, written, table_aliases(routing.messages[name], catalog))
+
+    def _made(self, name: str, sent: pa.Schema, catalog: Catalog, written: pa.Schema | None, aliases: Aliases) -> Table:
+        joins = self.joins.of(name, sent, aliases)
+        joined = [field for _, field in self.joins.fields(joins)]
+        replaced = {field.name.casefold() for field in joined}
+        seen = pa.schema([*(field for field in sent if field.name.casefold() not in replaced), *joined])
+        return Table(name, sent, seen, known_types(seen, catalog), joins, written, aliases, self._silver.touched(name))
+
+    def _possible(self, catalog: Catalog, name: str = "") -> list[Table]:
+        """A table for each message that is known."""
+        return [
+            self._made(name, sent, catalog, None, catalog.aliases.get(kind, {}))
+            for kind, sent in catalog.columns.items()
+        ]
+
+    def _projection(self, table: Table) -> Projection:
+        """What the settings make of the table's rows."""
+        there, silver = self._names(table.seen), table.by_columns(self._silver)
+        general = silver.general_columns(table.name)
+        columns = {name: text for name, text in general.items() if self._applies(name, text, there)}
+        columns |= silver.own(table.name).columns
+        drops = silver.drops(table.name)
+        dropped = {name.casefold() for name in drops}
+        kept = {name: text for name, text in columns.items() if name.casefold() not in dropped}
+        drops = [name for name in drops if name.casefold() in there]
+        return Projection(tuple(sorted(kept.items())), tuple(drops), joins=table.joins)
+
+    def _names(self, sent: pa.Schema) -> frozenset[str]:
+        keyed = self._settings.decode.framed_keys
+        lineage = (name for name in LINEAGE.names if keyed or name != "_key")
+        return frozenset(name.casefold() for name in (*sent.names, *lineage))
+
+    def _applies(self, name: str, text: str, there: frozenset[str]) -> bool:
+        """Whether a column of all tables is one of this table: it replaces one there, or all that it names is there."""
+        named = {one.casefold() for one in columns_of("silver.columns", text)}
+        return name.casefold() in there or named <= there
+
+    def _without_keys(self, table: Table, projection: Projection) -> Projection:
+        """The projection, without decoded keys if they may hold text that it hides. The start refuses such settings for
+        the tables and messages that it knows."""
+        if not self._hides_but_for_keys(table, projection):
+            return projection
+        log.warning("the column _key is dropped: it may hold what the projection hides", table=table.name)
+        return replace(projection, drops=(*projection.drops, "_key"))
+
+    def _hides_but_for_keys(self, table: Table, projection: Projection) -> frozenset[str]:
+        """The columns, casefolded, whose text decoded keys may still show."""
+        hidden = (projection.names & self._names(table.sent)) - {"_key"}
+        shows = self._settings.decode.framed_keys and "_key" not in projection.names
+        return hidden if shows else frozenset()
+
+    def _safe(self, table: Table, projection: Projection) -> Projection:
+        """The projection without expressions that have no type by now, or another one than their column: such a column
+        is NULL from now on, and the app goes on. Its start refuses such settings."""
+        columns, drops = [], list(projection.drops)
+        for name, text in projection.columns:
+            problem = table.problem_of(name, text)
+            field = None if problem is None else table.written_field(name)
+            if problem is None:
+                columns.append((name, text))
+                continue
+            log.warning("a column of silver is NULL from now on", table=table.name, column=name, reason=problem)
+            if field is not None:
+                columns.append((field.name, null_of(field.type)))
+            else:
+                drops.append(name)
+        return replace(projection, columns=tuple(columns), drops=tuple(drops))
+
+    def check(self, catalog: Catalog, routing: Routing) -> None:
+        """Compare the settings with the columns that are known, and with those of the tables. While no schema is
+        known, only the expressions are checked.
+
+        Raises:
+            ConfigurationError: the text names the setting.
+        """
+        if not self._settings.are_columns_changed and not self._projected:
+            return
+        self._follow_references()
+        for setting, own in self._silver.parts():
+            for name, text in own.columns.items():
+                columns_of(f"{setting}.columns.{name}", text)
+        self._fingerprint()
+        tables = [self._table(name, catalog, routing) for name in routing.messages]
+        messages = self._possible(catalog)
+        self._check_names((*messages, *tables))
+        self._check_joins(messages, tables)
+        for table in tables:
+            self._check_routing(table)
+            self._check_table(table)
+            self._check_former(table, routing.messages[table.name], catalog)
+        self._check_without_tables(catalog, routing)
+        self._check_keys(tables or messages)
+
+    def _check_names(self, tables: Sequence[Table]) -> None:
+        """Refuse names that no schema has."""
+        names = {
+            name.casefold(): name for known in (LINEAGE.names, *(table.names for table in tables)) for name in known
+        }
+        if len(names) == len(LINEAGE):
+            return
+        for setting, own in self._silver.parts():
+            named = [(f"columns.{name}", columns_of("", text)) for name, text in own.columns.items()]
+            for part, wanted in [*named, ("drop", own.drop)]:
+                for name in sorted(wanted, key=str.lower):
+                    if name.casefold() not in names:
+                        raise _refusal(f"{setting}.{part}", unknown_column(name, list(names.values())))
+
+    def _check_joins(self, messages: Iterable[Table], tables: Iterable[Table]) -> None:
+        """Refuse one that no message can have, and a joined column that a table has with another type.
+
+        Args:
+            messages: a table for each message that is known.
+        """
+        self.joins.check([(table.sent, table.aliases, table.joins) for table in (*messages, *tables)])
+        for table in tables:
+            made = self._made_otherwise(table)
+            for reference, field in self.joins.fields(table.joins):
+                problem = table.written_problem(field.name, field.type)
+                if problem is not None and field.name.casefold() not in made:
+                    raise _refusal(f"reference.{reference}", f"{field.name} {problem}")
+
+    def _made_otherwise(self, table: Table) -> frozenset[str]:
+        """The columns, casefolded, that expressions make or that are dropped."""
+        return replace(self._projection(table), joins=()).names
+
+    def _check_table(self, table: Table) -> None:
+        own = table.by_columns(self._silver).own(table.name).columns
+        for name, text in self._projection(table).columns:
+            problem = table.problem_of(name, text)
+            if problem is not None:
+                setting = f"silver.tables.{table.name}" if name in own else "silver"
+                raise _refusal(f"{setting}.columns.{name}", problem)
+
+    def _check_routing(self, table: Table) -> None:
+        event = self._settings.event
+        routing = table.column(event.routing) if table.aliases and event.route_by != "message" else ""
+        if routing and routing.casefold() in self._projection(table).names:
+            raise _refusal("silver", f"{routing} names the table, and stays as it is")
+
+    def _check_former(self, table: Table, messages: tuple[str, ...], catalog: Catalog) -> None:
+        """Refuse to write a column as it is sent, if a projection of before has made it of another type."""
+        touched = table.by_columns(self._silver).touched(table.name) | joined_names(self._settings.reference)
+        for field in table_columns(messages, catalog.columns, self._wrapper):
+            written = table.written_field(field.name)
+            former = field.name.casefold() in self._projected and field.name.casefold() not in touched
+            if former and written is not None and differs(field.type, written.type):
+                raise _refusal(
+                    "silver.columns",
+                    f"{field.name} of {table.name} is sent as {field.type}, but a projection of before made it "
+                    f"{written.type}: give it an expression of that type, or {table.renewal}",
+                )
+
+    def _check_without_tables(self, catalog: Catalog, routing: Routing) -> None:
+        """An expression of a table that does not exist yet has to fit at least one message."""
+        for setting, own in self._silver.parts():
+            named = setting.removeprefix("silver.tables.")
+            if named in routing.messages or (own is self._silver and routing.messages) or not catalog.columns:
+                continue
+            for name, text in own.columns.items():
+                problems = [table.problem_of(name, text) for table in self._possible(catalog, named)]
+                if all(problems):
+                    raise _refusal(f"{setting}.columns.{name}", problems[0] or "")
+
+    def _check_keys(self, tables: Iterable[Table]) -> None:
+        """Decoded keys may hold the text that the columns hide."""
+        for table in tables:
+            hidden = self._hides_but_for_keys(table, self._projection(table))
+            if hidden:
+                raise _refusal(
+                    "silver",
+                    f"{table.name or 'a table'} hides {min(hidden)}, but decode.framed_keys writes the record key into "
+                    '_key: drop _key, or replace it; _key = "_key" keeps it',
+                )
+
+
+def _rules_of(base: Definitions, name: str) -> Iterator[tuple[Rule, ...]]:
+    """The rules that rows of a table may meet; at least none at all."""
+    yield () if (usual := base.of(name)) is None else usual.rules
+    yield from (one.rules for one in base.by_origin.get(name, {}).values())
+
+
+def _with_key(projection: Projection, key: str) -> Projection:
+    return replace(projection, key=key) if any(calls_hmac(text) for _, text in projection.columns) else projection
+
+
+def _refusal(setting: str, text: str) -> ConfigurationError:
+    return ConfigurationError(one_line(f"{setting}: {text}")[:MOST])

@@ -1,0 +1,1 @@
+"""SQL over rows, by DuckDB."""

@@ -1,0 +1,185 @@
+"""Finds offset ranges that Kafka deleted before they were ingested, and records them once a person accepts the loss.
+
+An accepted loss is a unit: it writes the ranges to `lost_events` and moves the ingested end past them; the next batch
+continues there, and nothing else is skipped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+from spark_app.lake.delta.manifest import Manifest
+from spark_app.model.errors import ContractError
+from spark_app.model.log import log
+from spark_app.model.offsets import Offsets
+from spark_app.model.record_schemas import TIMESTAMP
+from spark_app.model.reports import Report
+from spark_app.settings.connections import KafkaSettings
+from spark_app.sources.kafka.topics import Topic, Topics
+from spark_app.units.driver.open_lake import OpenLake
+from spark_app.units.spark import checkpoint
+
+MOST_NAMED = 20
+LOOKS, LOOK_EVERY_S = 4, 1.0
+LOST_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("first", pa.int64()),
+        ("end", pa.int64()),  # excluded; NULL: the end of the topic is unknown
+        ("reason", pa.string()),
+        ("accepted_at", TIMESTAMP),
+        ("unit", pa.int64()),
+    ]
+)
+
+
+class Reason(StrEnum):
+    """Why a range cannot be ingested."""
+
+    EXPIRED = "expired"  # deleted by retention or by a person
+    MADE_AGAIN = "made_again"  # the topic was deleted and recreated
+    GONE = "gone"  # the partition does not exist any more
+    TRUNCATED = "truncated"  # ingested, but the log now ends before it: new records would reuse ingested offsets
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Offsets from `first` to `end` (excluded; None = unknown) of a partition that can never be ingested."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    first: int
+    end: int | None
+    reason: Reason
+
+    def __str__(self) -> str:
+        end = "unknown" if self.end is None else self.end
+        return f"{self.topic}/{self.partition} {self.first} to {end} ({self.reason.value.replace('_', ' ')})"
+
+
+def search(last: Manifest | None, topics: Topics) -> dict[str, Topic]:
+    """The current topics, for `find_gaps`. A broker that has just started may report too low an end, so a truncation
+    must be reported several times in a row.
+
+    Raises:
+        BrokerUnreachable, TopicMissing, BrokerAccessDenied
+    """
+    for _ in range(LOOKS):
+        now = topics.look()
+        if all(gap.reason != Reason.TRUNCATED for gap in find_gaps(last, now)):
+            break
+        time.sleep(LOOK_EVERY_S)
+    return now
+
+
+def find_gaps(last: Manifest | None, now: Mapping[str, Topic]) -> list[Gap]:
+    """The ranges that are missing after the last unit that moved the offsets. Topics that the unit does not name are
+    new."""
+    if last is None:
+        return []
+    ids, gaps = last.source["topic_ids"], []
+    for name, taken in last.source["end"].items():
+        found = now.get(name)
+        if found is not None and found.id == ids.get(name, found.id):
+            gaps += _gaps_within(name, taken, found)
+        else:
+            gaps += [Gap(name, ids[name], int(p), offset, None, Reason.MADE_AGAIN) for p, offset in taken.items()]
+            gaps += _gaps_within(name, {}, found) if found else []
+    return sorted(gaps, key=lambda gap: (gap.topic, gap.partition, gap.first))
+
+
+def _gaps_within(name: str, taken: Mapping[str, int], topic: Topic) -> list[Gap]:
+    gaps = []
+    for partition in taken.keys() | topic.first.keys():
+        offset, number = taken.get(partition, 0), int(partition)
+        if partition not in topic.first:
+            gaps.append(Gap(name, topic.id, number, offset, None, Reason.GONE))
+        elif topic.first[partition] > offset:
+            gaps.append(Gap(name, topic.id, number, offset, topic.first[partition], Reason.EXPIRED))
+        elif topic.end[partition] < offset:
+            gaps.append(Gap(name, topic.id, number, topic.end[partition], offset, Reason.TRUNCATED))
+    return gaps
+
+
+def moved_partition(last: Manifest | None, now: Mapping[str, Topic], kafka: KafkaSettings) -> str | None:
+    """What is wrong if the settings take other partitions than the lake has taken before; None if they do not."""
+    if last is None:
+        return None
+    before = KafkaSettings(partitions=last.source.get("partitions", ""))
+    remedy = "a lake keeps its partitions: set it as it was, or start a new lake"
+    for name, taken in last.source["end"].items():
+        numbers = sorted(map(int, now[name].first)) if name in now else []
+        left = [p for p in sorted(map(int, taken)) if not kafka.takes(p)]
+        more = [p for p in numbers if str(p) not in taken and not before.takes(p)]
+        if left:
+            missed = f"{name}/{left[0]}, which {kafka.partitions} leaves out"
+            return f"kafka.partitions: the lake has records of {missed}; {remedy}"
+        if more:
+            return f"kafka.partitions was {before.partitions}, so the lake never took {name}/{more[0]}; {remedy}"
+    return None
+
+
+def describe(gaps: list[Gap]) -> str:
+    """The missing ranges and the remedy on one line."""
+    named = ", ".join(map(str, gaps[:MOST_NAMED]))
+    named += f" and {len(gaps) - MOST_NAMED} more ranges" if len(gaps) > MOST_NAMED else ""
+    if any(gap.reason == Reason.TRUNCATED for gap in gaps):
+        what = "Kafka's log ends before offsets that were already ingested, so new records would reuse these offsets"
+        return f"{what}: {named}. Start a new lake: ./scripts/run --fresh keeps the old one"
+    again = sorted({gap.topic for gap in gaps if gap.reason == Reason.MADE_AGAIN})
+    why = f" (topic {', '.join(again)} was deleted and recreated)" if again else ""
+    remedy = "start once with `run --accept-loss`: it lists them in lost_events and continues after them"
+    return f"Kafka no longer has records that were not ingested{why}: {named}. Restore them, or {remedy}"
+
+
+def accept(opened: OpenLake, gaps: list[Gap], now: Mapping[str, Topic]) -> None:
+    """Record the ranges and continue after them. The checkpoint is moved away first; it is created again from the
+    manifests whether or not this unit is committed.
+
+    Raises:
+        ContractError: a range cannot be skipped.
+    """
+    last = opened.units.manifests.last_ingest
+    if last is None or not gaps:
+        return
+    if any(gap.reason == Reason.TRUNCATED for gap in gaps):
+        raise ContractError(describe(gaps))
+    if checkpoint.is_there(opened.lake):
+        checkpoint.set_aside(opened.lake)
+    lost = opened.settings.tables.lost
+    rows = _rows(gaps, opened.units.manifests.last + 1)
+    opened.commit(Report(files={lost: [opened.units.write(lost, rows)]}), "loss", _source(last, gaps, now))
+    log.warning("loss accepted", unit=opened.units.manifests.last, ranges=[str(gap) for gap in gaps])
+
+
+def count(opened: OpenLake) -> dict[str, int]:
+    """The accepted losses so far: number of ranges, and number of offsets in ranges with a known end."""
+    table = opened.units.committer.tables.get(opened.settings.tables.lost)
+    rows = [] if table is None else table.to_pyarrow_table(columns=["first", "end"]).to_pylist()
+    return {"ranges": len(rows), "offsets": sum(row["end"] - row["first"] for row in rows if row["end"] is not None)}
+
+
+def _rows(gaps: Iterable[Gap], unit: int) -> pa.Table:
+    accepted = {"accepted_at": int(time.time() * 1_000_000), "unit": unit}
+    return pa.Table.from_pylist([asdict(gap) | accepted for gap in gaps], LOST_SCHEMA)
+
+
+def _source(last: Manifest, gaps: Iterable[Gap], now: Mapping[str, Topic]) -> dict[str, object]:
+    """The manifest's source: the ingested end moves past the gaps, and stays where it was everywhere else."""
+    made_again = {gap.topic for gap in gaps if gap.reason == Reason.MADE_AGAIN}
+    end: Offsets = {}
+    for name, taken in last.source["end"].items():
+        first = now[name].first
+        reached = {} if name in made_again else taken
+        end[name] = {p: max(reached.get(p, offset), offset) for p, offset in first.items()}
+    topic_ids = {name: now[name].id for name in end}
+    partitions = {"partitions": last.source["partitions"]} if "partitions" in last.source else {}
+    return partitions | {"start": last.source["end"], "end": end, "topic_ids": topic_ids}

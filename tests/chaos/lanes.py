@@ -1,0 +1,30 @@
+"""Runs scenarios in parallel: each in its own process, on its own servers. A scenario mostly waits for one app, which
+keeps one core busy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from scripts.local.artifacts import ROOT
+from tests.chaos.options import Options, of_one
+
+
+def play(options: Options) -> list[str]:
+    """Run all; returns the names of those that did not exit with 0. An interruption ends them all."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def play_one(name: str) -> int:
+        process = subprocess.Popen([sys.executable, "-m", "tests.chaos", *of_one(options, name)], cwd=ROOT)
+        running.append(process)
+        return process.wait()
+
+    pool = ThreadPoolExecutor(options.lanes)
+    codes = {name: pool.submit(play_one, name) for name in options.names}
+    try:
+        return [name for name, code in codes.items() if code.result()]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in running:
+            process.terminate()

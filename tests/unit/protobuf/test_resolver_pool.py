@@ -1,0 +1,95 @@
+"""Schemas that are dear to compile, on a machine that has much else to do: each gets a verdict, nobody waits for it."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import wait
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from spark_app.lake.lake import Lake
+from spark_app.protobuf.schemas import resolver_pool
+from spark_app.protobuf.schemas.descriptors import CompileTimedOut
+from spark_app.protobuf.schemas.ledger import Ledger
+from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits
+from spark_app.protobuf.schemas.registry import ROOT, Registry
+from spark_app.protobuf.schemas.resolver import SchemaResolver, limits_of
+from spark_app.protobuf.schemas.resolver_pool import ResolverPool
+from spark_app.protobuf.schemas.subjects import Subjects
+from spark_app.settings.connections import RegistrySettings
+from spark_app.settings.models import Schemas
+from tests.support.answers import Answers, serve
+from tests.support.bombs import BOMBS
+from tests.support.protos import PROTO3
+
+SETTINGS = Schemas(max_compile_cpu_s=1)
+
+
+@pytest.fixture
+def answers() -> Iterator[Answers]:
+    with serve() as answers:
+        for bomb in (4, 5):
+            answers.schema(bomb, BOMBS["reserved numbers"]().texts[ROOT])
+        answers.schema(6, PROTO3 + "message M { string x = 1; }")
+        yield answers
+
+
+@contextmanager
+def busy_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The clock runs out before protoc has had any CPU."""
+    with monkeypatch.context() as patch:
+        patch.setattr(SchemaLimits, "compile_clock_s", property(lambda caps: 0.01 * caps.clocks))
+        yield
+
+
+def registry(answers: Answers) -> Registry:
+    return Registry(RegistrySettings(url=answers.url, timeout_s=60), limits_of(SETTINGS))
+
+
+def run_out(asked: ResolverPool, key: int) -> None:
+    wait([asked.ask(key)])
+    with pytest.raises(CompileTimedOut):
+        asked.pop_result(key)
+
+
+def test_a_bomb_is_refused_when_it_has_had_its_cpu_however_busy_the_machine_was(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ResolverPool(registry(answers), limits_of(SETTINGS))
+    pauses = [asked.pause(5)]
+    with busy_machine(monkeypatch):
+        for _ in range(3):
+            run_out(asked, 5)
+            pauses.append(asked.pause(5))
+    assert pauses == [0, *(resolver_pool.PAUSE * 0.01 * clocks for clocks in (3, 6, 12))]
+    wait([asked.ask(5)])
+    with pytest.raises(SchemaInvalid, match="of CPU"):
+        asked.pop_result(5)
+    assert asked.pause(5) == 0
+
+
+def test_two_bombs_keep_others_waiting_once(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ResolverPool(registry(answers), limits_of(SETTINGS))
+    with busy_machine(monkeypatch):
+        for bomb in (4, 5):
+            run_out(asked, bomb)
+    again = [asked.ask(bomb) for bomb in (4, 5)]  # for a second of CPU each
+    wait([asked.ask(6)])
+    assert asked.pop_result(6).resolved.descriptor_set
+    assert not all(answer.done() for answer in again)
+    assert not again[1].running()
+    wait(again)
+
+
+def test_records_that_wait_for_a_bomb_do_not_ask_for_it_all_the_time(
+    answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolver_pool, "PAUSE", 1000)
+    schemas = SchemaResolver(Ledger(Lake(tmp_path)), registry(answers), SETTINGS, Subjects(()))
+    with busy_machine(monkeypatch):
+        schemas.resolve(5)
+        for _ in range(3):
+            assert not schemas.retry_waiting(None)
+            time.sleep(1.1)
+    assert answers.asked.count("/schemas/ids/5") == 2
