@@ -14,7 +14,7 @@ from typing import Any
 
 from spark_app.units.worker.block_pandas import block_pandas
 
-CODE = Path(__file__).parents[2]
+CODE = Path(__file__).parents[3]
 CPU_S = 60
 CANCELLED = "it was cancelled"
 MEMORY = (
