@@ -390,6 +390,10 @@ def test_protoc_writes_descriptors_only() -> None:
     assert not any("python_out" in path.read_text() for path in APP.rglob("*.py"))
 
 
+def test_no_file_counts_the_folders_above_it() -> None:
+    assert [path for path in APP.rglob("*.py") if "Path(__file__).parent" in path.read_text()] == []
+
+
 def test_no_file_is_named_for_being_useful() -> None:
     banned = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
     assert [path for path in APP.rglob("*.py") if path.stem in banned or path.stem.endswith("_v2")] == []

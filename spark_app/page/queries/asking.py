@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import spark_app
 from spark_app.units.worker.block_pandas import block_pandas
 
-CODE = Path(__file__).parents[3]
+CODE = Path(spark_app.__file__).parents[1]
 CPU_S = 60
 CANCELLED = "it was cancelled"
 MEMORY = (

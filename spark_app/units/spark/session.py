@@ -16,6 +16,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import spark_app
 from spark_app.lake.files.disk import temporary_folders
 from spark_app.model.errors import ConfigurationError, UnreachableError, last_message_line
 from spark_app.settings.models import Settings
@@ -23,7 +24,7 @@ from spark_app.settings.spark_cluster import MAY_BE_SECRET
 from spark_app.units.spark import cluster, jvm
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
-PACKAGE = Path(__file__).parents[2]
+PACKAGE = Path(spark_app.__file__).parents[1]
 LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 JVM_OPTIONS = f"-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Dlog4j2.configurationFile={LOGGING}"
 JVM_OPTIONS += " -XX:-UsePerfData"  # it maps a file in the temporary folder, and a full one would end the JVM
