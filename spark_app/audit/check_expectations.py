@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +21,8 @@ from spark_app.audit.chunk import (
     claims_of,
     is_read_differently,
 )
-from spark_app.audit.expectation_sql import columns_of, failing
 from spark_app.audit.record_rules import Piece
-from spark_app.audit.sent_rows import sent_rows, type_of
+from spark_app.audit.sent_rows import columns_of, failing, sent_rows
 from spark_app.audit.values import mark
 from spark_app.audit.verdict import ALTERED, MISPLACED
 from spark_app.model.causes import Cause
@@ -49,7 +47,7 @@ def check_landed(chunk: Chunk, found: Found) -> None:
         if rules is None:
             chunk.add(ALTERED, found.table.name, found.slots[places], "_definition")
             continue
-        checks = failing(found.rows.take(pa.array(places)), [rule["check"] for rule in rules], partial(type_of, chunk))
+        checks = failing(chunk, found.rows.take(pa.array(places)), [rule["check"] for rule in rules])
         wrong = np.full(len(places), "", object)
         for rule, failed in zip(rules, checks, strict=True):
             mark(wrong, failed, f"fails the expectation {rule['name']} of definition {number}")
@@ -138,9 +136,8 @@ def _fail(chunk: Chunk, piece: Piece, table: str, number: int, keys: bool) -> Fa
     rules = _rules_of(chunk, number) or []
     checks = [rule["check"] for rule in rules]
     known = chunk.snapshot.tables.get(table)
-    named = frozenset[str]().union(*map(columns_of, checks))
-    sent = sent_rows(chunk, piece, None if known is None else known.schema, named, number, keys)
-    failed_by = failing(sent, checks, partial(type_of, chunk))
+    sent = sent_rows(chunk, piece, None if known is None else known.schema, columns_of(checks), number, keys)
+    failed_by = failing(chunk, sent, checks)
     return {
         record: (table, [rule["name"] for rule, failed in zip(rules, failed_by, strict=True) if failed[place]])
         for place, record in enumerate(piece.rows)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_app.audit.chunk import Chunk
-from spark_app.audit.expectation_sql import columns_of, with_missing
 from spark_app.audit.expected import Json, plain
-from spark_app.audit.joined_columns import join
-from spark_app.audit.projection_sql import calls_hmac, computed, known_times, use_key, with_numbers
 from spark_app.audit.record_rules import Piece
-from spark_app.audit.sent_rows import sent_rows, type_of
+from spark_app.audit.sent_rows import columns_of, sent_rows, with_columns
 from spark_app.audit.values import mark, unequal
 from spark_app.lake.files.hmac_key import fingerprint_of, read_key
+from spark_app.lake.files.opening import open_storage
+from spark_app.lake.files.reference_files import KEY, digest_of, is_copy_of, key_of
+from spark_app.model.place import Place
+from spark_app.tables.sql.expressions import NoType, calls_hmac, evaluate
 
 GONE = "rows have columns of a version of a reference table that is no longer kept: those were not compared"
 OTHER_KEY = "rows have columns made with another key than that of silver.hmac_key_file: those were not compared"
@@ -42,17 +44,15 @@ class Projected:
 
 def project(chunk: Chunk, piece: Piece, number: int, actual: pa.Table) -> Projected | None:
     """The columns of a piece's rows by their definition; None = they are as they were sent."""
-    definition = chunk.snapshot.definitions.get(str(number), {})
-    columns: dict[str, str] = definition.get("columns", {})
     touched = chunk.snapshot.touched(number)
     if not touched:
         return None
-    found = Projected(touched)
-    has_key = bool(definition.get("hmac_key")) and _take_key(chunk, definition["hmac_key"])
-    kinds = {name.casefold(): actual.schema.field(name).type for name in actual.column_names}
+    definition, found = chunk.snapshot.definitions.get(str(number), {}), Projected(touched)
+    columns: dict[str, str] = definition.get("columns", {})
     references: dict[str, Any] = definition.get("references", {})
-    named = frozenset[str]().union(*(columns_of(text) for text in columns.values()))
-    named |= {one["on"].lower() for one in references.values()}
+    key = _key_of(chunk, definition.get("hmac_key"))
+    kinds = {name.casefold(): actual.schema.field(name).type for name in actual.column_names}
+    named = columns_of(columns.values()) | {one["on"].lower() for one in references.values()}
     rows = sent_rows(chunk, piece, actual.schema, named, number, chunk.snapshot.settings.decode.framed_keys)
     rows = _join(chunk, references, rows, found)
     dropped = {name.casefold() for name in definition.get("drop", ())}
@@ -62,43 +62,66 @@ def project(chunk: Chunk, piece: Piece, number: int, actual: pa.Table) -> Projec
     lost = frozenset(found.unproven)
     for name, text in columns.items():
         found.unproven.pop(name.casefold(), None)
-        if lost & columns_of(text):
+        if lost & columns_of([text]):
             found.unproven[name.casefold()] = GONE
-        elif calls_hmac(text) and not has_key:
+        elif calls_hmac(text) and key is None:
             found.unproven[name.casefold()] = OTHER_KEY
         elif name.casefold() in kinds:
-            try:
-                found.made[name] = computed(rows, text, kinds[name.casefold()], partial(type_of, chunk))
-            except ValueError:  # the app would not have made the column
-                found.made[name] = pa.nulls(len(actual), kinds[name.casefold()])
-        if _from_json(piece, columns_of(text)):
+            found.made[name] = _evaluate(chunk, rows, text, key, kinds[name.casefold()])
+        if _from_json(piece, columns_of([text])):
             found.loose.add(name)
     return found
+
+
+def _evaluate(chunk: Chunk, rows: pa.Table, text: str, key: bytes | None, kind: pa.DataType) -> pa.Array:
+    """The values of an expression in the type of their column. An expression without such a type gives NULL: the app
+    would not have made the column."""
+    try:
+        made = evaluate(with_columns(chunk, rows, columns_of([text])), {"made": text}, key)["made"]
+        return made.combine_chunks().cast(kind, safe=False)
+    except (NoType, pa.ArrowException):
+        return pa.nulls(len(rows), kind)
 
 
 def _join(chunk: Chunk, references: dict[str, Any], rows: pa.Table, found: Projected) -> pa.Table:
     """The rows as expressions see them: with the joined columns, which replace others of their names."""
     joined: dict[str, pa.Array] = {}
     for name, reference in references.items():
-        looked_up = with_missing(rows, frozenset({reference["on"].lower()}), partial(type_of, chunk))
-        columns = join(chunk.snapshot.lake, name, reference, looked_up)
-        if columns is None:
+        copy = _copy(chunk.snapshot.lake.place, name, reference["content"])
+        if copy is None:
             found.unproven |= {column.casefold(): GONE for column in reference["columns"]}
-        else:
-            joined |= columns
+            continue
+        looked_up = with_columns(chunk, rows, frozenset({reference["on"].lower()})).column(0)
+        joined |= {column: copy[column].take(_positions(looked_up, copy[KEY])) for column in reference["columns"]}
     hidden = {name.casefold() for name in joined}
     kept = {name: rows[name] for name in rows.column_names if name.casefold() not in hidden}
     return pa.table(kept | joined)
 
 
-def _take_key(chunk: Chunk, fingerprint: str) -> bool:
-    """Whether the settings name the key with this fingerprint, which `hmac()` then uses."""
+@functools.lru_cache(maxsize=4)
+def _copy(place: Place, name: str, content: str) -> pa.Table | None:
+    """The rows of a version of a reference table; None = it is no longer kept."""
+    try:
+        data = open_storage(place).map_input(key_of(name, content)).read_buffer()
+    except FileNotFoundError:
+        return None
+    if not is_copy_of(content, digest_of(memoryview(data))):
+        return None  # it was altered, and so proves nothing
+    return pa.ipc.open_file(data).read_all()
+
+
+def _positions(looked_up: pa.ChunkedArray, keys: pa.ChunkedArray) -> pa.Array:
+    """Where each value is among the keys; NULL = nowhere."""
+    kind = pa.string() if pa.types.is_string(keys.type) else pa.decimal128(20, 0)
+    found = pc.index_in(looked_up.cast(kind), keys.cast(kind), skip_nulls=True)
+    return found.combine_chunks()
+
+
+def _key_of(chunk: Chunk, fingerprint: str | None) -> bytes | None:
+    """The key of the settings; None if it is not that with the fingerprint."""
     path = chunk.snapshot.settings.silver.hmac_key_file
-    key = read_key(path) if path else b""
-    if not path or fingerprint_of(key) != fingerprint:
-        return False
-    use_key(key)
-    return True
+    key = read_key(path) if path and fingerprint else b""
+    return key if key and fingerprint_of(key) == fingerprint else None
 
 
 def _from_json(piece: Piece, named: frozenset[str]) -> bool:
@@ -134,7 +157,17 @@ def differing_values(due: pa.Array, column: pa.Array) -> np.ndarray:
     """Which values differ, of columns of one type."""
     if not pa.types.is_nested(column.type):
         return unequal(due, column)
-    kind = with_numbers(column.type)  # Python has no time outside of the years 1 to 9999
-    made = (known_times(value, column.type) for value in due.cast(kind).to_pylist())
-    pairs = zip(made, column.cast(kind).to_pylist(), strict=True)
+    kind = _with_numbers(column.type)  # Python has no time outside of the years 1 to 9999
+    pairs = zip(due.cast(kind).to_pylist(), column.cast(kind).to_pylist(), strict=True)
     return np.array([plain(one, kind) != plain(other, kind) for one, other in pairs], bool)
+
+
+def _with_numbers(kind: pa.DataType) -> pa.DataType:
+    """The type with numbers in place of times and dates, at any depth."""
+    if pa.types.is_temporal(kind):
+        return pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    if pa.types.is_struct(kind):
+        return pa.struct([kind.field(i).with_type(_with_numbers(kind.field(i).type)) for i in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(_with_numbers(kind.key_type), _with_numbers(kind.item_type))
+    return pa.list_(_with_numbers(kind.value_type)) if pa.types.is_list(kind) else kind

@@ -1,17 +1,23 @@
-"""The rows of records as they were sent, as Arrow tables in which expressions are evaluated."""
+"""The rows of records as they were sent, as Arrow tables in which expressions are evaluated.
+
+The engine that evaluates them is that of the writer: what it makes of rows is proven by its own tests.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from spark_app.audit.chunk import Chunk
 from spark_app.audit.expected import Json
 from spark_app.audit.record_rules import Piece
 from spark_app.audit.values import DoesNotFit, held
+from spark_app.tables.sql.engine import failures
+from spark_app.tables.sql.names import columns_in
 
 
 def type_of(chunk: Chunk, name: str) -> pa.DataType:
@@ -20,6 +26,24 @@ def type_of(chunk: Chunk, name: str) -> pa.DataType:
     in_tables, sent = chunk.snapshot.types.get(name), chunk.rules.types.get(name)
     found = (sent, in_tables) if name in chunk.snapshot.projected else (in_tables, sent)
     return found[0] or found[1] or pa.string()
+
+
+def columns_of(texts: Iterable[str]) -> frozenset[str]:
+    """The names in lower case that may be columns of the expressions."""
+    return frozenset(name.lower() for text in texts for name in columns_in(text))
+
+
+def with_columns(chunk: Chunk, rows: pa.Table, named: frozenset[str]) -> pa.Table:
+    """The rows with these columns alone, and at least one; those that they lack are NULL."""
+    there = {name.lower(): rows[name] for name in rows.column_names}
+    columns = {name: there[name] if name in there else pa.nulls(len(rows), type_of(chunk, name)) for name in named}
+    return pa.table(columns) if columns else rows.select([0])
+
+
+def failing(chunk: Chunk, rows: pa.Table, checks: Sequence[str]) -> list[np.ndarray]:
+    """For each check which rows fail it."""
+    masks = failures(with_columns(chunk, rows, columns_of(checks)), checks)
+    return [masks >> bit & 1 == 1 for bit in range(len(checks))]
 
 
 def sent_rows(

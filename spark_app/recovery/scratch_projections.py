@@ -23,9 +23,10 @@ from spark_app.model.record_schemas import LINEAGE_COORDINATES
 from spark_app.model.reports import FileEntry, Report
 from spark_app.protobuf.columns.fit import known_types, table_columns
 from spark_app.tables.definitions import projections_of
-from spark_app.tables.projections.expressions import calls_hmac, columns_of
 from spark_app.tables.projections.projector import project
 from spark_app.tables.references.joining import join
+from spark_app.tables.sql.expressions import calls_hmac
+from spark_app.tables.sql.names import columns_in
 from spark_app.units.driver.open_lake import OpenLake
 
 NUMBER = "_definition"
@@ -117,7 +118,7 @@ class ScratchProjections:
         return joined | {
             name
             for name, text in projection.columns
-            if (other_key and calls_hmac(text)) or lost & {one.casefold() for one in columns_of("", text)}
+            if (other_key and calls_hmac(text)) or lost & {one.casefold() for one in columns_in(text)}
         }
 
     def _has(self, one: Join) -> bool:

@@ -13,7 +13,8 @@ from spark_app.page.lineage.graph import APP, By, Edge, Place
 from spark_app.page.lineage.sent_columns import Source, Sources
 from spark_app.protobuf.unwrap import COLUMN
 from spark_app.settings.references import Reference
-from spark_app.tables.projections.expressions import calls_hmac, columns_of
+from spark_app.tables.sql.expressions import calls_hmac
+from spark_app.tables.sql.names import columns_in
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def _by_expression(sql: str, sent: Sources, joins: Sequence[Join], references: M
     """The sources of the columns that an expression reads, or the app if it reads none."""
     hashed = calls_hmac(sql)
     found: list[Source] = []
-    for read in sorted(columns_of("silver.columns", sql)):
+    for read in sorted(columns_in(sql)):
         joined = list(_joined(read.casefold(), sent, joins, references))
         for origin, by in joined or _named(read, sent):
             kind = by.kind if by.kind == "lookup" else "expression"

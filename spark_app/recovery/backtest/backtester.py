@@ -22,8 +22,7 @@ from spark_app.recovery.backtest.scan import scan
 from spark_app.recovery.backtest.table_rules import SCHEMA, TableRules
 from spark_app.settings.models import Settings
 from spark_app.sources.bronze import Partition
-from spark_app.tables.expectations.checks import columns_of
-from spark_app.tables.expectations.needed_columns import needed_columns
+from spark_app.tables.expectations.checks import columns_of, needed_columns
 from spark_app.tables.expectations.types import check_rules_fit
 from spark_app.tables.sql.engine import failures
 from spark_app.units.worker.placement import Placement

@@ -17,12 +17,12 @@ from typing import Any
 import pyarrow as pa
 
 from spark_app.model.aliases import Aliases, aliased_fields
-from spark_app.model.definitions import MAX_CHARACTERS
+from spark_app.model.definitions import MAX_CHARACTERS, Rule
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.model.text import one_line
-from spark_app.tables.expectations.named_columns import parameters_of, write_columns
-from spark_app.tables.sql.engine import connection, type_of_expression
+from spark_app.tables.sql.engine import connection, short_message, type_of_expression
+from spark_app.tables.sql.names import parameters_of, write_columns
 from spark_app.tables.sql.pure_functions import LIST_AGGREGATES, problem_of, problem_of_list_aggregate
 
 MAX_DEPTH = 200
@@ -261,11 +261,39 @@ def _check_call(node: dict[str, Any], more: frozenset[str]) -> None:
         raise _Refused(problem)
 
 
-def short_message(text: str) -> str:
-    """DuckDB's message without its kind and without the lines that repeat the statement."""
-    line = next((line for line in text.splitlines() if line.strip()), "")
-    return re.sub(r"^(\w+ ){1,3}Error: ", "", line)
-
-
 def _error(setting: str, text: str) -> ConfigurationError:
     return ConfigurationError(one_line(f"{setting}: {text}")[:MAX_TEXT])
+
+
+def needed_columns(rules: Iterable[Rule], own: pa.Schema, types: pa.Schema) -> pa.Schema:
+    """The columns that the rules name, sorted by name; case does not count.
+
+    Args:
+        own: the columns that the rows have.
+        types: the types of columns that the rows may lack; those of the lineage are known.
+
+    Raises:
+        ConfigurationError: a check is refused.
+    """
+    return fields_named({name for rule in rules for name in columns_of(rule.name, rule.check)}, own, types)
+
+
+def fields_named(names: Iterable[str], own: pa.Schema, types: pa.Schema) -> pa.Schema:
+    """The columns with these names, as `needed_columns`; a name that no schema has is left out."""
+    wanted = sorted({name.lower() for name in names})
+    known: dict[str, pa.Field] = {}
+    for field in (*own, *types, *LINEAGE):
+        known.setdefault(field.name.lower(), field)
+    return pa.schema([known[name] for name in wanted if name in known])
+
+
+def select_needed(rows: pa.Table, rules: Iterable[Rule], types: pa.Schema) -> pa.Table:
+    """The rows with the columns of `needed_columns`, and at least one column; those that they lack are NULL."""
+    return select_fields(rows, needed_columns(rules, rows.schema, types))
+
+
+def select_fields(rows: pa.Table, fields: pa.Schema) -> pa.Table:
+    """The rows with these columns, and at least one column; those that they lack are NULL."""
+    there = set(rows.column_names)
+    columns = {f.name: rows.column(f.name) if f.name in there else pa.nulls(len(rows), f.type) for f in fields}
+    return pa.table(columns) if columns else rows.select(rows.column_names[:1])

@@ -27,9 +27,9 @@ from spark_app.tables.aliases import UNCLEAR, table_aliases, unclear_names
 from spark_app.tables.definitions import number_all, record
 from spark_app.tables.expectations.checks import columns_of
 from spark_app.tables.expectations.message_checks import checks_of
-from spark_app.tables.expectations.named_columns import write_columns
 from spark_app.tables.expectations.proto_rules import Translation
 from spark_app.tables.route import Routing
+from spark_app.tables.sql.names import write_columns
 
 MOST_NAMED = 100  # log lines for one message
 

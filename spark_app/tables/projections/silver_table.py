@@ -10,8 +10,9 @@ from spark_app.lake.delta.merged_columns import grows
 from spark_app.model.aliases import Aliases, aliased_fields, column_of
 from spark_app.model.projections import Join
 from spark_app.settings.silver import Silver, SilverTable
-from spark_app.tables.expectations.named_columns import write_columns
-from spark_app.tables.projections.expressions import fields_of, type_of
+from spark_app.tables.expectations.checks import LINEAGE, fields_named
+from spark_app.tables.sql.expressions import type_of
+from spark_app.tables.sql.names import columns_in, write_columns
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ class Table:
     def problem_of(self, name: str, text: str) -> str | None:
         """Why an expression cannot give the column; None = it can."""
         text = write_columns(text, self.seen, self.aliases)
-        found = type_of(text, fields_of(text, self.seen, self.types))
+        # A table has at least one column.
+        fields = fields_named(columns_in(text), self.seen, self.types) or pa.schema([LINEAGE.field("_offset")])
+        found = type_of(text, fields)
         return found if isinstance(found, str) else self.written_problem(self.column(name), found[1])
 
     def written_problem(self, name: str, kind: pa.DataType) -> str | None:

@@ -26,12 +26,13 @@ from spark_app.settings.models import Settings
 from spark_app.settings.references import joined_names
 from spark_app.tables.aliases import UNCLEAR, table_aliases, unclear_names
 from spark_app.tables.definitions import number_all
-from spark_app.tables.expectations.checks import LINEAGE, unknown_column
-from spark_app.tables.projections.expressions import calls_hmac, columns_of
+from spark_app.tables.expectations.checks import LINEAGE, columns_in_expression, unknown_column
 from spark_app.tables.projections.silver_table import Table, differs
-from spark_app.tables.projections.written_types import null_of
 from spark_app.tables.references.joins import TableJoins
 from spark_app.tables.route import Routing
+from spark_app.tables.sql.expressions import HMAC, calls_hmac
+from spark_app.tables.sql.names import columns_in
+from spark_app.tables.sql.types import null_of
 
 MOST = 299  # characters of a message
 Columns = Callable[[str], pa.Schema | None]  # table -> the columns that it has in Delta
@@ -124,7 +125,7 @@ class TableProjections:
         """Log names of the settings that are a column, and another name of a column, too."""
         own = self._silver, self._silver.own(table.name)
         named = {name for part in own for name in (*part.columns, *part.drop)}
-        named |= {name for part in own for text in part.columns.values() for name in columns_of("", text)}
+        named |= {name for part in own for text in part.columns.values() for name in columns_in(text)}
         for column, other in unclear_names(named, table.seen, table.aliases):
             if (table.name, column) not in self._unclear:
                 self._unclear.add((table.name, column))
@@ -168,7 +169,7 @@ class TableProjections:
 
     def _applies(self, name: str, text: str, there: frozenset[str]) -> bool:
         """Whether a column of all tables is one of this table: it replaces one there, or all that it names is there."""
-        named = {one.casefold() for one in columns_of("silver.columns", text)}
+        named = {one.casefold() for one in columns_in(text)}
         return name.casefold() in there or named <= there
 
     def _without_keys(self, table: Table, projection: Projection) -> Projection:
@@ -214,7 +215,7 @@ class TableProjections:
         self._follow_references()
         for setting, own in self._silver.parts():
             for name, text in own.columns.items():
-                columns_of(f"{setting}.columns.{name}", text)
+                columns_in_expression(f"{setting}.columns.{name}", text, frozenset({HMAC}))
         self._fingerprint()
         tables = [self._table(name, catalog, routing) for name in routing.messages]
         messages = self._possible(catalog)
@@ -235,7 +236,7 @@ class TableProjections:
         if len(names) == len(LINEAGE):
             return
         for setting, own in self._silver.parts():
-            named = [(f"columns.{name}", columns_of("", text)) for name, text in own.columns.items()]
+            named = [(f"columns.{name}", columns_in(text)) for name, text in own.columns.items()]
             for part, wanted in [*named, ("drop", own.drop)]:
                 for name in sorted(wanted, key=str.lower):
                     if name.casefold() not in names:

@@ -9,8 +9,7 @@ import pyarrow as pa
 from spark_app.lake.files.reference_files import read_copy
 from spark_app.lake.files.storage import Storage
 from spark_app.model.projections import Join
-from spark_app.tables.expectations.checks import LINEAGE
-from spark_app.tables.expectations.needed_columns import fields_named, select_fields
+from spark_app.tables.expectations.checks import LINEAGE, fields_named, select_fields
 from spark_app.tables.references.lookup import Index
 
 # Of this process, (lake, reference table) -> (content, index): the newest content that was asked for.

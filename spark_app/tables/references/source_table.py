@@ -25,7 +25,7 @@ from spark_app.lake.files.storage import Storage
 from spark_app.lake.files.store_errors import NoBucket, StoreError, is_store_error, store_error
 from spark_app.model.place import Place
 from spark_app.model.text import one_line
-from spark_app.tables.projections.time_bounds import bounded
+from spark_app.tables.sql.types import bounded
 
 MOST_BYTES = 512 << 20  # in memory
 LONGEST = 4096  # bytes of a value: a task may repeat it in each of its rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,12 @@ def type_of_expression(con: DuckDBPyConnection, text: str, columns: pa.Schema) -
     finally:
         con.unregister(ROWS)
     return kind
+
+
+def short_message(text: str) -> str:
+    """DuckDB's message without its kind and without the lines that repeat the statement."""
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    return re.sub(r"^(\w+ ){1,3}Error: ", "", line)
 
 
 def failures(rows: pa.Table, checks: Sequence[str]) -> np.ndarray:

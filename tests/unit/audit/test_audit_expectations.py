@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from spark_app.audit.expectation_sql import columns_of, failing
+from spark_app.audit.sent_rows import columns_of, failing
 from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake
 from tests.support.protos import PROTO3, compile_text, message_class
@@ -148,12 +149,14 @@ def test_a_column_that_no_table_has(tmp_path: Path) -> None:
 
 def test_what_is_lacking_is_null_and_what_cannot_be_evaluated_fails() -> None:
     rows = pa.table({"bet": [1, 2]})
-    checks = ["lacking IS NULL", "bet > 1", "bet >", "bet > 'x'", "(SELECT true FROM other)"]
-    found = [failed.tolist() for failed in failing(rows, checks[:2], lambda _: pa.int64())]
-    assert found == [[False, False], [True, False]]
-    for check in checks[3:]:
-        assert failing(rows, [check], lambda _: pa.string())[0].tolist() == [True, True]
-    assert columns_of("Bet > 1 AND list_filter(a.b, lambda X, i: x > y.z)[1] = i") == {"bet", "a", "y", "i"}
+    types = {"lacking": pa.int64()}
+    chunk: Any = SimpleNamespace(
+        snapshot=SimpleNamespace(types=types, projected=frozenset()), rules=SimpleNamespace(types={})
+    )
+    checks = ["lacking IS NULL", "bet > 1", "bet > 'x'", "(SELECT true FROM other)", "true"]
+    found = [failed.tolist() for failed in failing(chunk, rows, checks)]
+    assert found == [[False, False], [True, False], [True, True], [True, True], [False, False]]
+    assert columns_of(["Bet > 1 AND list_filter(a.b, lambda X, i: x > y.z)[1] = i"]) == {"bet", "a", "y", "i"}
 
 
 def with_decode(lake: SmallLake, **values: Any) -> None:

@@ -14,7 +14,7 @@ from spark_app.model.errors import ConfigurationError
 from spark_app.model.record_schemas import RESERVED
 from spark_app.settings import config
 from spark_app.settings.silver import KEPT
-from spark_app.tables.projections.written_types import FLAT, null_of
+from spark_app.tables.sql.types import FLAT, null_of
 from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake
 from tests.support.projections import EVENTS, GROWN, KEY, UNO, columns, event, faults, hashed, key_file, lake_of, rows

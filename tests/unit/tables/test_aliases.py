@@ -13,7 +13,7 @@ from spark_app.model.aliases import Aliases
 from spark_app.model.errors import ConfigurationError
 from spark_app.recovery.backtest.backtester import backtest
 from spark_app.tables.expectations.checks import check_columns
-from spark_app.tables.expectations.named_columns import write_columns
+from spark_app.tables.sql.names import write_columns
 from tests.support.answers import Answers
 from tests.support.frames import batch_of, frame
 from tests.support.games import HEAD, Game

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_app.audit.projected_columns import GONE
+from spark_app.lake.files.reference_files import key_of
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.projections import Join, Projection
@@ -149,6 +150,17 @@ def test_an_altered_copy_proves_nothing(tmp_path: Path) -> None:
     [key] = lake.lake.storage.list("_protolake/references/players")
     lake.lake.storage.replace(key, lake.lake.storage.get(key).replace(b"FR", b"IT"))
     assert lake.audit().notes[GONE] == 2
+
+
+def test_a_copy_of_a_bucket_is_known_by_its_digest(tmp_path: Path) -> None:
+    lake = joined(tmp_path)
+    lake.take(batch_of([event("uno", "ann")]))
+    [key] = lake.lake.storage.list("_protolake/references/players")
+    content = key.rpartition("/")[2].removesuffix(".arrow")
+    lake.lake.storage.replace(key_of("players", f"{content}-3"), lake.lake.storage.get(key))
+    definitions = lake.lake.storage.get(lake.lake.definitions)
+    lake.lake.storage.replace(lake.lake.definitions, definitions.replace(content.encode(), f"{content}-3".encode()))
+    assert (faults(lake), lake.audit().notes[GONE]) == ({}, 0)
 
 
 def test_a_joined_column_replaces_that_of_the_message(tmp_path: Path) -> None:

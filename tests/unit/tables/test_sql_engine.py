@@ -2,7 +2,10 @@
 
 import datetime as dt
 import functools
+import math
+import operator
 from decimal import Decimal
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -194,3 +197,77 @@ def test_rows_fail_as_python_says(rows: list[dict[str, object]], rules: list[str
         check_columns("rule", rule, [TYPES])
     masks = failures(pa.Table.from_pylist(rows, TYPES), rules)
     assert masks.tolist() == [sum(1 << i for i, rule in enumerate(rules) if not RULES[rule](row)) for row in rows]
+
+
+def _and(*values: bool | None) -> bool | None:
+    return False if False in values else None if None in values else True
+
+
+def _not(value: bool | None) -> bool | None:
+    return None if value is None else not value
+
+
+def _compare(sign: str, one: Any, other: Any) -> bool | None:
+    """In SQL NaN equals NaN and is larger than all other numbers."""
+    if one is None or other is None:
+        return None
+    keys = [(math.isnan(value), 0 if math.isnan(value) else value) for value in (one, other)]
+    return bool(SIGNS[sign](*keys))
+
+
+SIGNS = {"<": operator.lt, "<=": operator.le, "=": operator.eq, "<>": operator.ne, ">=": operator.ge, ">": operator.gt}
+FLAGS = st.none() | st.booleans()
+INTEGERS = st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3)
+REALS = st.none() | st.floats() | st.sampled_from([0.0, -0.0, 1.0, math.nan, math.inf])
+
+
+@given(st.lists(st.tuples(FLAGS, FLAGS, FLAGS), min_size=1, max_size=30))
+@examples(0.5)
+def test_conditions_are_joined_by_the_three_values_of_sql(rows: list[tuple[bool | None, ...]]) -> None:
+    table = pa.table(
+        {name: pa.array(values, pa.bool_()) for name, values in zip("abc", zip(*rows, strict=True), strict=True)}
+    )
+    found = failures(table, ["a AND b AND c", "a OR b OR c", "NOT a", "a AND NOT (b OR c)", "(a = b) IS NOT TRUE"])
+    for mask, (a, b, c) in zip(found.tolist(), rows, strict=True):
+        either = _not(_and(_not(a), _not(b), _not(c)))
+        due = [_and(a, b, c), either, _not(a), _and(a, _and(_not(b), _not(c)))]
+        due.append(None in (a, b) or a != b)
+        assert mask == sum(1 << bit for bit, value in enumerate(due) if value is not True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.int64(), INTEGERS),
+        (pa.float64(), REALS),
+        (pa.decimal128(20, 0), st.none() | st.integers(0, 2**64 - 1).map(Decimal)),
+    ],
+)
+@given(data=st.data())
+@examples(0.3)
+def test_numbers_are_compared_as_in_python(
+    kind: pa.DataType, values: st.SearchStrategy[Any], data: st.DataObject
+) -> None:
+    pairs = data.draw(st.lists(st.tuples(values, values) | values.map(lambda one: (one, one)), min_size=1, max_size=30))
+    table = pa.table({name: pa.array(own, kind) for name, own in zip("ab", zip(*pairs, strict=True), strict=True)})
+    found = failures(table, [f"a {sign} b" for sign in SIGNS])
+    for mask, pair in zip(found.tolist(), pairs, strict=True):
+        assert mask == sum(1 << bit for bit, sign in enumerate(SIGNS) if _compare(sign, *pair) is not True)
+
+
+MOMENTS = st.none() | st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30), timezones=st.just(dt.UTC))
+
+
+@given(st.lists(st.tuples(MOMENTS, MOMENTS), min_size=1, max_size=30))
+@examples(0.3)
+def test_moments_are_compared_as_in_python(pairs: list[tuple[dt.datetime | None, dt.datetime | None]]) -> None:
+    table = pa.table({name: pa.array(own, UTC) for name, own in zip("ab", zip(*pairs, strict=True), strict=True)})
+    found = failures(table, ["a < b", "a BETWEEN b - INTERVAL 1 HOUR AND b + INTERVAL 1 DAY", "year(a) > 1999"])
+    for mask, (a, b) in zip(found.tolist(), pairs, strict=True):
+        known = a is not None and b is not None
+        due = [
+            known and a < b,  # type: ignore[operator]
+            known and b - dt.timedelta(hours=1) <= a <= b + dt.timedelta(days=1),  # type: ignore[operator]
+            a is not None and a.year > 1999,
+        ]
+        assert mask == sum(1 << bit for bit, value in enumerate(due) if not value)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spark_app.tables.expectations.checks import check_columns
 from spark_app.tables.sql import statements
 from spark_app.tables.sql.engine import connection, failures
-from spark_app.tables.sql.intervals import MOMENT, write_in_hours
+from spark_app.tables.sql.statements import MOMENT, write_in_hours
 from tests.support.examples import examples
 
 EDGE = 2**63 - 1
