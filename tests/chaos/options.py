@@ -40,11 +40,10 @@ def parse(arguments: Sequence[str]) -> Options:
     unknown = [name for name in given["names"] if name not in ENTRIES]
     if unknown:
         raise LocalError(f"no scenario {', '.join(unknown)}; see ./scripts/chaos --list", USAGE)
-    tier = given["tier"]
     here = [name for name, entry in ENTRIES.items() if entry.storage in ("", given["storage"])]
     if elsewhere := [name for name in given["names"] if name not in here]:
         raise LocalError(f"{', '.join(elsewhere)}: add --storage {ENTRIES[elsewhere[0]].storage}", USAGE)
-    given["names"] = tuple(given["names"]) or tuple(name for name in here if ENTRIES[name].times[tier])
+    given["names"] = tuple(given["names"]) or tuple(here)
     if given["seed"] is None:
         given["seed"] = random.SystemRandom().randrange(1_000_000)
     return Options(**given)
@@ -85,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios; none = all of the tier")
     parser.add_argument("--list", action="store_true", help="list the scenarios and how often each tier repeats them")
-    parser.add_argument("--tier", choices=TIERS, default="ci", help="how much (default: ci, ten minutes on two cores)")
+    parser.add_argument("--tier", choices=TIERS, default=TIERS[0], help="how much (default: nightly, an hour or two)")
     parser.add_argument("--seed", type=int, help="seed of all choices (default: a new one each time)")
     parser.add_argument("--times", type=positive, help="repetitions, instead of the tier's number")
     parser.add_argument("--records", type=positive, help="records, instead of the tier's number")

@@ -1,10 +1,10 @@
-"""How many examples a property is tried with: few where everyone waits, many in CI."""
+"""How many examples a property is tried with: few where everyone waits, many at night (tests/nightly.py)."""
 
 import os
 
 from hypothesis import HealthCheck, settings
 
-EXAMPLES = int(os.environ.get("PROTOLAKE_TEST_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("PROTOLAKE_TEST_EXAMPLES", "25"))
 
 
 def examples(share: float = 1.0, least: int = 10) -> settings:

@@ -9,6 +9,13 @@ from spark_app.lake.lake import Lake
 from spark_app.model.log import log
 from spark_app.protobuf.schemas.limits import SchemaLimits
 from tests.support.answers import Answers, serve
+from tests.tiers import ROOT, TOOLS
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent in [ROOT / folder for folder in TOOLS]:
+            item.add_marker(pytest.mark.tools)
 
 
 @pytest.fixture(autouse=True)

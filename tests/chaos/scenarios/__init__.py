@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TIERS = ("ci", "nightly", "release")
+TIERS = ("nightly", "release")
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,10 @@ class Size:
     Attributes:
         times: repetitions of its fault.
         records: if the scenario uses that number.
-        share: of the failpoints, drawn anew with each seed, if the scenario meets them one after another.
     """
 
     times: int
     records: int
-    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,6 @@ class Entry:
         row: of the fault matrix.
         times: tier -> repetitions; 0 = not in this tier.
         storage: where its lakes are; "" = anywhere.
-        share: of the failpoints in tier "ci"; the other tiers meet all.
     """
 
     function: str
@@ -43,26 +40,22 @@ class Entry:
     times: dict[str, int]
     records: dict[str, int]
     storage: str = ""
-    share: float = 1.0
 
     def size(self, tier: str, times: int = 0, records: int = 0) -> Size:
-        """The size in a tier. A given number of repetitions, or of records, takes the place of the tier's; whoever
-        gives repetitions means whole ones."""
-        share = self.share if tier == "ci" and not times else 1.0
-        return Size(times or self.times[tier], records or self.records[tier], share)
+        """The size in a tier. A given number of repetitions, or of records, takes the place of the tier's."""
+        return Size(times or self.times[tier], records or self.records[tier])
 
 
 def _entry(
     function: str,
     row: str,
     about: str,
-    times: tuple[int, int, int],
-    records: tuple[int, int, int] = (0, 0, 0),
+    times: tuple[int, int],
+    records: tuple[int, int] = (0, 0),
     storage: str = "",
-    share: float = 1.0,
 ) -> Entry:
     often, many = (dict(zip(TIERS, numbers, strict=True)) for numbers in (times, records))
-    return Entry(function, row, about, often, many, storage, share)
+    return Entry(function, row, about, often, many, storage)
 
 
 ANCHORS = {  # row of the fault matrix -> the behaviour, test or known problem of an established system
@@ -94,91 +87,89 @@ ENTRIES = {
         "failpoints.run",
         "R2",
         "process death before and after every durable step of normal operation",
-        (1, 3, 10),
-        (SMALL // 2, SMALL, LARGE // 10),
-        share=0.2,
+        (1, 10),
+        (SMALL // 2, LARGE // 10),
     ),
     "failpoints_of_recovery": _entry(
         "failpoints.recover",
         "R2",
         "the same for records decoded late, replayed and rebuilt",
-        (1, 3, 10),
-        (SMALL // 2, SMALL, LARGE // 10),
-        share=0.2,
+        (1, 10),
+        (SMALL // 2, LARGE // 10),
     ),
-    "growth": _entry("growth.run", "R24", "growth over many micro-batches of 20 records", (0, 2_000, 10_000)),
+    "growth": _entry("growth.run", "R24", "growth over many micro-batches of 20 records", (600, 10_000)),
     "rules": _entry(
         "failpoints.change_rules",
         "R4",
         "process death between two commits, then other rules",
-        (0, 20, 50),
-        (0, 60_000, 150_000),
+        (10, 50),
+        (30_000, 150_000),
     ),
     "merges": _entry(
-        "failpoints.merge_again", "R22", "process death around the merges into gold", (0, 10, 25), (0, 60_000, 150_000)
+        "failpoints.merge_again", "R22", "process death around the merges into gold", (10, 25), (60_000, 150_000)
     ),
-    "power": _entry("power.run", "R12", "power cuts under the whole app", (2, 8, 25), (20_000, 100_000, SMALL)),
-    "power_of_commits": _entry("power.commits", "R12", "power cuts at any operation of the commits", (20, 300, 1_000)),
+    "power": _entry("power.run", "R12", "power cuts under the whole app", (4, 25), (50_000, SMALL)),
+    "power_of_commits": _entry("power.commits", "R12", "power cuts at any operation of the commits", (100, 1_000)),
     "kills": _entry(
         "kills.run",
         "R1",
         "kill -9 at random moments: all, the driver or the JVM",
-        (4, 60, 200),
-        (SMALL // 2, 1_000_000, LARGE),
+        (12, 200),
+        (SMALL, LARGE),
     ),
     "expectations": _entry(
         "expectations.run",
         "R1",
         "kill -9 at random moments while rules warn, drop, quarantine and pause",
-        (2, 60, 200),
-        (SMALL * 3 // 20, 1_000_000, LARGE),
+        (8, 200),
+        (SMALL // 2, LARGE),
     ),
     "checkpoint": _entry(
-        "checkpoint.swapped", "R5", "checkpoint deleted, older or another lake's; tables deleted", (0, 3, 10)
+        "checkpoint.swapped", "R5", "checkpoint deleted, older or another lake's; tables deleted", (3, 10)
     ),
     "damage": _entry(
-        "checkpoint.damaged", "R6", "a file of the checkpoint truncated, emptied, junk or missing", (0, 20, 30)
+        "checkpoint.damaged", "R6", "a file of the checkpoint truncated, emptied, junk or missing", (20, 30)
     ),
     "relaunch": _entry(
         "locks.relaunched",
         "R3",
         "the driver killed alone and relaunched at once; a second app at the same time",
-        (0, 10, 25),
+        (5, 25),
     ),
-    "intruders": _entry("locks.second", "R21", "commands that write while the app runs", (0, 5, 10)),
-    "offsets": _entry("offsets.run", "R9", "records expired, topic recreated smaller or larger", (0, 3, 5)),
+    "intruders": _entry("locks.second", "R21", "commands that write while the app runs", (3, 10)),
+    "offsets": _entry("offsets.run", "R9", "records expired, topic recreated smaller or larger", (1, 5)),
     "broker": _entry(
-        "broker.run", "R7", "the broker killed, stopped, cut off, slow, noisy", (0, 12, 25), (0, 150_000, 400_000)
+        "broker.run", "R7", "the broker killed, stopped, cut off, slow, noisy", (12, 25), (150_000, 400_000)
     ),
-    "workers": _entry("memory.kill_workers", "R14", "kill -9 of Python workers", (0, 20, 50), (0, 100_000, 100_000)),
-    "memory": _entry("memory.exhaust", "R14", "no memory for JVM or workers", (0, 6, 15), (0, 100_000, 100_000)),
-    "pauses": _entry("pauses.pause", "R15", "SIGSTOP for a while", (0, 10, 25), (0, 150_000, 300_000)),
+    "workers": _entry("memory.kill_workers", "R14", "kill -9 of Python workers", (20, 50), (100_000, 100_000)),
+    "memory": _entry("memory.exhaust", "R14", "no memory for JVM or workers", (6, 15), (100_000, 100_000)),
+    "pauses": _entry("pauses.pause", "R15", "SIGSTOP for a while", (4, 25), (60_000, 300_000)),
     "paused_table": _entry(
-        "paused_table.run", "R25", "one table paused by a rule for ten minutes", (0, 1, 1), (0, 60_000, 300_000)
+        "paused_table.run", "R25", "one table paused by a rule for ten minutes", (1, 1), (60_000, 300_000)
     ),
     "paused_schema": _entry(
         "paused_schema.run",
         "R25",
         "kill -9 while records come in that waited for a decision about their schema",
-        (0, 4, 10),
-        (0, 20_000, 100_000),
+        (4, 10),
+        (20_000, 100_000),
     ),
     "takeovers": _entry(
         "takeovers.run",
         "R15",
         "an app that is stopped at a failpoint while another machine takes its lake over",
-        (6, 60, 60),
+        (6, 60),
         storage="s3",
     ),
-    "stalls": _entry("pauses.stall", "R15", "SIGSTOP for good: the watchdog", (0, 4, 10), (0, 50_000, 50_000)),
-    "stops": _entry("stops.run", "R16", "SIGTERM in every phase", (0, 10, 50), (0, 10_000, 50_000)),
-    "disks": _entry("disks.run", "R11", "full disks, and disks without inodes", (0, 5, 10), (0, 50_000, 100_000)),
-    "registry": _entry("registry.run", "R8", "outages of the registry", (0, 3, 10), (0, 3_000, 3_000)),
-    "partitions": _entry("topics.partitions", "R10", "partitions that are added", (0, 1, 5), (0, 20_000, 100_000)),
+    "stalls": _entry("pauses.stall", "R15", "SIGSTOP for good: the watchdog", (2, 10), (50_000, 50_000)),
+    "stops": _entry("stops.run", "R16", "SIGTERM in every phase", (5, 50), (10_000, 50_000)),
+    "disks": _entry("disks.run", "R11", "full disks, and disks without inodes", (5, 10), (50_000, 100_000)),
+    "registry": _entry("registry.run", "R8", "outages of the registry", (3, 10), (3_000, 3_000)),
+    "partitions": _entry("topics.partitions", "R10", "partitions that are added", (1, 5), (20_000, 100_000)),
     "transactions": _entry(
-        "topics.transactions", "R10", "transactions aborted and left open", (0, 1, 5), (0, 20_000, 100_000)
+        "topics.transactions", "R10", "transactions aborted and left open", (1, 5), (20_000, 100_000)
     ),
-    "compaction": _entry("topics.compaction", "R10", "compacted topics", (0, 1, 5), (0, 20_000, 100_000)),
-    "clocks": _entry("clocks.run", "R13", "clocks that jump", (0, 4, 10), (0, 150_000, 400_000)),
-    "restarts": _entry("restarts.run", "R17", "starts that cannot succeed, restarted", (0, 1, 1), (0, 50_000, 50_000)),
+    "compaction": _entry("topics.compaction", "R10", "compacted topics", (1, 5), (20_000, 100_000)),
+    "clocks": _entry("clocks.run", "R13", "clocks that jump", (4, 10), (150_000, 400_000)),
+    "restarts": _entry("restarts.run", "R17", "starts that cannot succeed, restarted", (1, 1), (50_000, 50_000)),
 }

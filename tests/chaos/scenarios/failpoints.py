@@ -50,31 +50,25 @@ SUPPLIES = 5  # of units, because one unit may not reach every failpoint
 
 @dataclass
 class Deaths:
-    """The results, and the failpoints that are chosen: a share of each list, at least one."""
+    """The results."""
 
-    dice: Random
-    share: float = 1.0
     met: int = 0
     starts: int = 0
     faults: dict[str, object] = field(default_factory=dict)
 
-    def choose(self, points: list[str]) -> list[str]:
-        chosen = set(self.dice.sample(points, max(1, round(self.share * len(points)))))
-        return [point for point in points if point in chosen]
-
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     """Kill at every step of normal work, in so many rounds, each on its own lake."""
-    return _play(lab, size, dice, partial(_work, lab.place("studios")))
+    return _play(lab, size, partial(_work, lab.place("studios")))
 
 
 def recover(lab: Lab, size: Size, dice: Random) -> Outcome:
     """Kill at every step of late decoding, replay and rebuild."""
-    return _play(lab, size, dice, _recover)
+    return _play(lab, size, _recover)
 
 
-def _play(lab: Lab, size: Size, dice: Random, play_round: Callable[[Stage, int, Deaths], None]) -> Outcome:
-    deaths = Deaths(dice, size.share)
+def _play(lab: Lab, size: Size, play_round: Callable[[Stage, int, Deaths], None]) -> Outcome:
+    deaths = Deaths()
     verdicts: dict[str, object] = {}
     for number in range(size.times):
         stage = _stage(lab)
@@ -96,7 +90,7 @@ def merge_again(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 def _die_often(lab: Lab, size: Size, dice: Random, points: list[str], allow: Callable[[], str]) -> Outcome:
     """Kill at one of the failpoints in each run; each run may have its own list of games."""
-    deaths, stage = Deaths(dice), _stage(lab)
+    deaths, stage = Deaths(), _stage(lab)
     _produce(stage, size.records, partitions="3")
     for _ in range(size.times):
         _die_everywhere(stage, [dice.choice(points)], lambda: stage.start(TABLES__ALLOWLIST=allow()), deaths)
@@ -154,7 +148,7 @@ def _work(studios: Place, stage: Stage, records: int, deaths: Deaths) -> None:
     shutil.rmtree(stage.lake / "_protolake" / "checkpoint", ignore_errors=True)
     _die_everywhere(stage, _points("checkpoint"), stage.start, deaths)
     stage.drain(BATCH__MAX_RECORDS="100000")
-    for version, point in enumerate(deaths.choose(_points("leave")), 4):
+    for version, point in enumerate(_points("leave"), 4):
         _die_everywhere(stage, [point], partial(_bump, stage, version), deaths)
     _finish(stage)
 
@@ -252,14 +246,13 @@ def _die_everywhere(
     deaths: Deaths,
     supply: Callable[[], None] | None = None,
 ) -> None:
-    """Kill once at each failpoint of those that `deaths` chooses.
+    """Kill once at each failpoint.
 
     Args:
         supply: makes another unit when a run ends normally. Tables are committed in parallel: the kill at one of them
             may come between another table's commit and the failpoint after it, and then that unit never reaches that
             failpoint.
     """
-    points = deaths.choose(points)
     stage.arm(points)
     moved, left, supplies = time.monotonic(), len(points), SUPPLIES if supply else 0
     while left:
