@@ -15,6 +15,7 @@ VIEWS = ["/", "/quarantine", "/schemas", "/runs", "/query", "/tables/silver_t0_e
 SEVERE = ("serious", "critical")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("look", ["light", "dark"])
 def test_axe_finds_no_serious_fault(lake: Lake, opened: Callable[..., Page], look: str) -> None:
     with page(lake) as running:
@@ -28,6 +29,7 @@ def test_axe_finds_no_serious_fault(lake: Lake, opened: Callable[..., Page], loo
             assert faults == [], path
 
 
+@pytest.mark.nightly
 def test_a_keyboard_reaches_every_view(lake: Lake, opened: Callable[..., Page]) -> None:
     write_status(lake, at=time.time(), tables=3)
     with page(lake) as running:

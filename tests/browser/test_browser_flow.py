@@ -90,6 +90,7 @@ def test_a_lake_without_an_app_is_followed_from_its_first_second(lake: Lake, ope
             expect(tab.get_by_text("No app has worked on this lake yet.")).to_have_count(0)
 
 
+@pytest.mark.nightly
 def test_a_thousand_tables(lake: Lake, opened: Callable[..., Page]) -> None:
     """Those in trouble are in the graph, and every one is found."""
     paused = {"t500": {"rows": 5, "let_in": False, "rule": "sane_time", "record": "t/0@5"}}

@@ -96,6 +96,7 @@ def test_describe_shows_the_comments_of_the_newest_version(
     assert parts.read(UNO)["_schema_id"].sort().to_list() == [1, 2, 3, 11]
 
 
+@pytest.mark.nightly
 def test_gold_is_described_too(spark: SparkSession, new_parts: NewParts) -> None:
     parts = new_parts()
     parts.learn(1)
@@ -106,6 +107,7 @@ def test_gold_is_described_too(spark: SparkSession, new_parts: NewParts) -> None
     assert table_comment(spark, parts, "gold_uno_player_agg") == "One row per gamer_id, aggregated from silver"
 
 
+@pytest.mark.nightly
 def test_spark_writes_to_a_table_with_comments(spark: SparkSession, new_parts: NewParts, answers: Answers) -> None:
     """A person may delete rows, or change a comment, while the app is down."""
     parts = new_parts(answers.url)

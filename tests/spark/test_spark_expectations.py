@@ -45,6 +45,7 @@ def test_a_replay_by_rule_moves_its_rows_once(new_parts: NewParts) -> None:
     assert replay(parts, rules=["known"])["candidates"] == {}
 
 
+@pytest.mark.nightly
 def test_dropped_rows_come_back_only_on_request(new_parts: NewParts) -> None:
     refuse(new_parts)
     parts = new_parts(expectations={"known": KNOWN})
@@ -57,6 +58,7 @@ def test_dropped_rows_come_back_only_on_request(new_parts: NewParts) -> None:
     assert sorted(parts.read("resolved_events").select("offset", "cause").rows()) == [(4, "dropped"), (5, "dropped")]
 
 
+@pytest.mark.nightly
 def test_what_still_fails_stays_where_it_is(new_parts: NewParts) -> None:
     parts = refuse(new_parts)
     before = sorted(parts.files())
@@ -80,6 +82,7 @@ def test_a_rebuild_leaves_rows_by_their_own_rules(new_parts: NewParts) -> None:
     assert (result["exit_code"], result["replayable"]) == (0, 0)
 
 
+@pytest.mark.nightly
 def test_a_rebuild_checks_missing_rows_by_the_rules_in_force(new_parts: NewParts) -> None:
     parts = refuse(new_parts)
     for table in (UNO, "dropped_events"):

@@ -32,7 +32,7 @@ from tests.spark.parts import Killed, Parts, events
 from tests.support.file_sources import json_text, parquet_table, replace_file, write_json, write_parquet
 
 pytestmark = pytest.mark.spark
-FILES = int(os.environ.get("PROTOLAKE_TEST_FILES", 10_000))
+FILES = int(os.environ.get("PROTOLAKE_TEST_FILES", 4_000))
 NewParts = Callable[..., Parts]
 PLAYERS = [("rummy", "a"), ("uno", "b"), ("rummy", "c")]
 
@@ -328,6 +328,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.nightly
 def test_ten_thousand_files_in_any_order_late_twice_half_and_replaced_with_kills(
     new_parts: NewParts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

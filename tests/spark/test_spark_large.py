@@ -57,6 +57,7 @@ def giants(parts: Parts, name: str) -> list[tuple[int, object, int, str]]:
 BOTH = [(offset, None, len(GIANT), hashlib.sha256(GIANT).hexdigest()) for offset in (3, 6)]
 
 
+@pytest.mark.nightly
 def test_a_replay_leaves_them_where_they_are(new_parts: NewParts) -> None:
     parts = build(new_parts)
     result = replay(parts)

@@ -202,6 +202,7 @@ def test_wrapped_events_settle_and_wait_by_their_own_schema(new_parts: NewParts,
     assert gold(parts, "a") == [{"who": "x", "session_count": 1}, {"who": "y", "session_count": 1}]
 
 
+@pytest.mark.nightly
 def test_replay_and_rebuild_know_wrappers_and_guids(new_parts: NewParts, answers: Answers) -> None:
     """What a wrapper held, or a GUID named, was refused: it is asked for again by its own key."""
     outer_text = PROTO3 + "message Outer { string shop = 1; bytes body = 2; }"

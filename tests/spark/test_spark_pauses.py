@@ -68,6 +68,7 @@ def test_rows_are_let_in_once_although_the_app_ends_in_between(
     assert sorted(parts.read("gold_rummy_player_agg")["gamer_id"].to_list()) == ["a", "d"]
 
 
+@pytest.mark.nightly
 def test_resume_of_a_table_that_is_not_paused(new_parts: NewParts) -> None:
     parts = pause(new_parts)
     result = resume(parts, "uno", "land")
@@ -75,6 +76,7 @@ def test_resume_of_a_table_that_is_not_paused(new_parts: NewParts) -> None:
     assert waiting(parts) == {"rummy": 3}
 
 
+@pytest.mark.nightly
 def test_a_replay_leaves_rows_of_a_paused_table_where_they_are(new_parts: NewParts) -> None:
     parts = new_parts(expectations={"sane": SANE, "known": KNOWN})
     parts.learn(1)
@@ -85,6 +87,7 @@ def test_a_replay_leaves_rows_of_a_paused_table_where_they_are(new_parts: NewPar
     assert waiting(parts) == {"rummy": 2}
 
 
+@pytest.mark.nightly
 def test_a_replay_does_not_pause_a_table(new_parts: NewParts) -> None:
     parts = new_parts(expectations={"known": KNOWN})
     parts.learn(1)
@@ -95,6 +98,7 @@ def test_a_replay_does_not_pause_a_table(new_parts: NewParts) -> None:
     assert waiting(parts) == {}
 
 
+@pytest.mark.nightly
 def test_a_rebuild_leaves_waiting_rows_alone(new_parts: NewParts) -> None:
     parts = pause(new_parts)
     result = ask(parts)

@@ -59,6 +59,7 @@ def test_gold_groups_by_a_hashed_key(new_parts: NewParts, hashing: dict[str, Any
     assert gold_faults(parts) == {}
 
 
+@pytest.mark.nightly
 def test_gold_aggregates_columns_that_only_the_projection_has(new_parts: NewParts, hashing: dict[str, Any]) -> None:
     aggregates = {
         "first_day": {"function": "min", "field": "day"},
@@ -73,6 +74,7 @@ def test_gold_aggregates_columns_that_only_the_projection_has(new_parts: NewPart
     assert gold_faults(parts) == {}
 
 
+@pytest.mark.nightly
 def test_gold_goes_on_after_a_change_of_the_projection(new_parts: NewParts, hashing: dict[str, Any]) -> None:
     take(new_parts(), *PLAYERS)
     parts = new_parts(silver=hashing)
@@ -95,6 +97,7 @@ def test_a_rebuild_compares_each_row_by_its_own_columns(new_parts: NewParts, has
     assert not list((parts.lake.root / "_protolake").rglob("*.parquet"))
 
 
+@pytest.mark.nightly
 def test_a_rebuild_gives_missing_rows_the_columns_in_force(new_parts: NewParts, hashing: dict[str, Any]) -> None:
     parts = new_parts(silver=hashing)
     take(parts, *PLAYERS)
@@ -105,6 +108,7 @@ def test_a_rebuild_gives_missing_rows_the_columns_in_force(new_parts: NewParts, 
     assert keys(parts) == sorted([(hashed("b"), 2), (hashed("c"), 1)])
 
 
+@pytest.mark.nightly
 def test_a_rebuild_names_a_row_with_another_column(new_parts: NewParts, hashing: dict[str, Any]) -> None:
     parts = new_parts(silver=hashing)
     take(parts, *PLAYERS)
@@ -117,6 +121,7 @@ def test_a_rebuild_names_a_row_with_another_column(new_parts: NewParts, hashing:
     assert result["named"] == {RUMMY: ["t/0@0 differing"]}
 
 
+@pytest.mark.nightly
 def test_a_rebuild_leaves_what_another_key_made(new_parts: NewParts, hashing: dict[str, Any]) -> None:
     take(new_parts(silver=hashing), *PLAYERS)
     key_file(Path(hashing["hmac_key_file"]).parent, KEY[::-1])
@@ -126,6 +131,7 @@ def test_a_rebuild_leaves_what_another_key_made(new_parts: NewParts, hashing: di
     assert counts(result) == {RUMMY: {"expected": 4, "present": 4}, UNO: {"expected": 6, "present": 6}}
 
 
+@pytest.mark.nightly
 def test_a_replay_lands_the_columns_in_force(new_parts: NewParts, hashing: dict[str, Any]) -> None:
     rules = {"known": {"check": "gamer_id <> ''", "action": "quarantine"}}
     take(new_parts(silver=hashing, expectations=rules), *PLAYERS)
@@ -134,6 +140,7 @@ def test_a_replay_lands_the_columns_in_force(new_parts: NewParts, hashing: dict[
     assert sorted(parts.read(RUMMY)["gamer_id"]) == sorted([hashed("a"), hashed("")])
 
 
+@pytest.mark.nightly
 def test_waiting_rows_land_with_the_columns_in_force(new_parts: NewParts, hashing: dict[str, Any]) -> None:
     rules = {"known": {"check": "gamer_id <> ''", "action": "pause"}}
     parts = new_parts(silver=hashing, expectations=rules)

@@ -43,6 +43,7 @@ def test_quarantined_rows_come_back_once_the_rules_are_off(new_parts: NewParts) 
     assert counts(ask(parts))[UNO] == {"expected": 3, "present": 3}
 
 
+@pytest.mark.nightly
 def test_a_paused_table_goes_on_once_the_rules_warn(new_parts: NewParts) -> None:
     parts = learned(new_parts, "pause")
     assert parts.take(SENT).held == {"uno": 4}
@@ -53,6 +54,7 @@ def test_a_paused_table_goes_on_once_the_rules_warn(new_parts: NewParts) -> None
     assert offsets(parts) == [0, 1, 2, 3]
 
 
+@pytest.mark.nightly
 def test_rules_see_the_row_before_its_projection(new_parts: NewParts) -> None:
     parts = learned(new_parts, "quarantine", silver={"columns": {"bet": "bet * 0"}, "drop": ["gamer_id"]})
     parts.take(SENT)

@@ -55,6 +55,7 @@ def test_a_rebuild_compares_each_row_by_its_own_version(
     assert counts(result) == {RUMMY: {"expected": 10, "present": 10}, UNO: {"expected": 15, "present": 15}}
 
 
+@pytest.mark.nightly
 def test_a_rebuild_gives_missing_rows_the_version_in_force(
     new_parts: NewParts, players: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -67,6 +68,7 @@ def test_a_rebuild_gives_missing_rows_the_version_in_force(
     assert joined(parts) == [("b", "DE", 7), ("b", "DE", 7), ("c", None, None)]
 
 
+@pytest.mark.nightly
 def test_a_replay_joins_the_version_in_force(new_parts: NewParts, players: dict[str, Any], tmp_path: Path) -> None:
     rules = {"known": {"check": "gamer_id <> 'b'", "action": "quarantine"}}
     take(new_parts(reference=players, expectations=rules), *PLAYERS)
@@ -76,6 +78,7 @@ def test_a_replay_joins_the_version_in_force(new_parts: NewParts, players: dict[
     assert joined(parts) == [("b", "DE", 7), ("b", "DE", 7), ("c", None, None)]
 
 
+@pytest.mark.nightly
 def test_a_table_that_is_made_anew_takes_columns_of_another_type(
     new_parts: NewParts, players: dict[str, Any], tmp_path: Path
 ) -> None:

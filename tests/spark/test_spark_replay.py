@@ -368,6 +368,7 @@ def test_quarantine_is_looked_through_once_however_many_units_it_takes(
     assert read.count("quarantine_events") == 2  # to count, and to choose
 
 
+@pytest.mark.nightly
 def test_many_quarantined_records_are_placed_once(new_parts: NewParts) -> None:
     parts = new_parts(tables=ONLY_RUMMY)
     parts.learn(1)

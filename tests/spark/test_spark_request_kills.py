@@ -22,7 +22,7 @@ from tests.spark.parts import Parts, events
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 NewParts = Callable[..., Parts]
 ROOT = Path(__file__).parents[2]
-KILLS = int(os.environ.get("PROTOLAKE_TEST_KILLS", "10"))  # of each kind of request
+KILLS = int(os.environ.get("PROTOLAKE_TEST_KILLS", "1"))  # of each kind of request
 RECORDS = max(2_000, 1_000 * KILLS)  # in steps of 250: between two kills a few are done, and at the last some are left
 
 

@@ -83,6 +83,7 @@ def test_an_alias_is_rebuilt_as_it_was_whatever_the_settings_say_later(new_parts
     assert game.best() == [9]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("policy", "columns", "rows"),
     [("alias", ("score",), [(5,), (7,)]), ("new_column", ("score", "points"), [(5, None), (None, 7)])],
@@ -102,6 +103,7 @@ def test_records_in_quarantine_are_replayed_once_a_person_has_decided(
     assert counts(ask(game.parts))[SILVER] == {"expected": 2, "present": 2}
 
 
+@pytest.mark.nightly
 def test_rows_that_a_decision_let_in_are_rebuilt(new_parts: NewParts, answers: Answers) -> None:
     game = Game(new_parts, answers, "pause")
     assert game.rows("score") == [(5,)]

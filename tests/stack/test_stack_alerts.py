@@ -53,6 +53,7 @@ def watched(stage: Stage, receiver: Receiver) -> Iterator[tuple[Stage, list[Pope
             kill(app)
 
 
+@pytest.mark.nightly
 def test_bad_records_and_a_killed_app_are_told(new_stage: Callable[..., Stage], receiver: Receiver) -> None:
     with watched(new_stage(BATCH__INTERVAL_S="0.5"), receiver) as (stage, apps):
         stage.produce(3_000, poison="0.05", seed="8")

@@ -53,6 +53,7 @@ def test_tls_and_password(kafka: SecureKafka, new_stage: Callable[..., Stage], t
     assert PASSWORD not in stage.log.read_text()
 
 
+@pytest.mark.nightly
 def test_a_client_certificate(kafka: SecureKafka, new_stage: Callable[..., Stage]) -> None:
     stage = new_stage(**_with_certificate(kafka, days=1))
     stage.produce(500)
@@ -85,6 +86,7 @@ def test_wrong_password_and_wrong_authority_are_named(
     assert "check kafka.ca_file" in stage.lines()[-1]
 
 
+@pytest.mark.nightly
 def test_an_expired_certificate_holds_the_app(kafka: SecureKafka, new_stage: Callable[..., Stage]) -> None:
     stage = new_stage(RUN__CONNECT_TIMEOUT_S="3", **_with_certificate(kafka, days=-1))
     stage.produce(10)
@@ -93,6 +95,7 @@ def test_an_expired_certificate_holds_the_app(kafka: SecureKafka, new_stage: Cal
     assert stage.status()["state"] == "held"
 
 
+@pytest.mark.nightly
 def test_a_missing_right_to_read_holds_the_app(
     kafka: SecureKafka, new_stage: Callable[..., Stage], tmp_path: Path
 ) -> None:
@@ -107,6 +110,7 @@ def test_a_missing_right_to_read_holds_the_app(
     assert stage.status()["state"] == "held"
 
 
+@pytest.mark.nightly
 def test_a_wrong_kafka_setting_does_not_wait_for_the_registry(
     kafka: SecureKafka, new_stage: Callable[..., Stage], tmp_path: Path
 ) -> None:

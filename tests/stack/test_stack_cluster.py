@@ -100,6 +100,7 @@ def _check_secret(cluster: Cluster, stage: Stage, executors: list[str]) -> None:
     assert not [text for text in [*servers, *executors, stage.log.read_text()] if secret in text]
 
 
+@pytest.mark.nightly
 def test_files_that_executors_make_have_the_modes_of_the_settings(new_stage: NewStage, cluster: Cluster) -> None:
     stage = new_stage(**settings_of(cluster, LAKE__UMASK="022"))
     stage.produce(2_000, games=GAMES)
@@ -141,7 +142,8 @@ def test_no_record_is_lost_or_doubled_when_parts_of_the_cluster_die(new_stage: N
     assert stage.verify() == {}
 
 
-@pytest.mark.parametrize("package", [pytest.param("other", marks=pytest.mark.nightly), "none"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("package", ["other", "none"])
 def test_a_worker_that_cannot_read_records_alike_is_refused(
     new_stage: NewStage, cluster: Cluster, installed: Path, tmp_path: Path, package: str
 ) -> None:
@@ -203,6 +205,7 @@ def _code_of(app: subprocess.Popen[bytes]) -> int:
         kill(app)
 
 
+@pytest.mark.nightly
 def test_a_secret_that_others_may_read_is_refused(new_stage: NewStage, cluster: Cluster, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x" * 32)

@@ -36,6 +36,7 @@ def test_a_killed_worker_costs_a_try_and_a_killed_jvm_an_exit(new_stage: Callabl
         assert flow.finish() == {}
 
 
+@pytest.mark.nightly
 def test_a_batch_that_ends_the_jvm_is_named(new_stage: Callable[..., Stage]) -> None:
     """By what an operator can look for in Kafka, in the log and in the status."""
     stage = new_stage()
@@ -60,6 +61,7 @@ def test_a_batch_that_ends_the_jvm_is_named(new_stage: Callable[..., Stage]) -> 
     assert any(f"to {end}" in line and 'event="batch is retried" tries=2' in line for line in stage.lines())
 
 
+@pytest.mark.nightly
 def test_a_batch_that_hangs_is_ended_with_all_its_processes(new_stage: Callable[..., Stage]) -> None:
     stage = new_stage()
     stage.produce(5_000, partitions="3")
@@ -76,6 +78,7 @@ def test_a_batch_that_hangs_is_ended_with_all_its_processes(new_stage: Callable[
         assert flow.finish() == {}
 
 
+@pytest.mark.nightly
 def test_a_full_disk_is_waited_for_and_tears_no_table(new_stage: Callable[..., Stage], tmp_path: Path) -> None:
     try:
         with small_disk(tmp_path / "disk", "300m") as disk:

@@ -22,6 +22,7 @@ COMMANDS = sorted((path.stem for path in SAID.glob("[0-9]*")), key=lambda name: 
 REPLACED = ("deferred_events", *(path.stem for path in ROWS.glob("gold_*")))  # whose rows are not for ever
 
 
+@pytest.mark.nightly
 def test_a_lake_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
     """One test, because its story is told once: tests of one file are spread over processes."""
     with golden_lake.opened(tmp_path) as (stage, registry_url):

@@ -86,6 +86,7 @@ def drain(stage: Stage, **settings: str) -> tuple[int, int]:
         kill(app)
 
 
+@pytest.mark.nightly
 def test_a_record_that_no_memory_holds_stops_nobody(new_stage: Callable[..., Stage]) -> None:
     stage = new_stage(SPARK__DRIVER_MEMORY="1g", SCHEMAS__UNKNOWN_ID_GRACE_S="1")
     fill(stage, GIANT)

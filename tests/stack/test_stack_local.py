@@ -50,6 +50,7 @@ def test_a_stack_with_a_bucket_and_a_cluster_takes_each_record_once(tmp_path: Pa
     assert not (tmp_path / "lake").exists()
 
 
+@pytest.mark.nightly
 def test_files_are_taken_without_kafka_and_a_new_schema_restarts_the_app(
     new_stage: Callable[..., Stage], registry: Registry, tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_wrong_secret_is_named_and_not_echoed(
     assert "no-such-secret" not in str(refused.value)
 
 
+@pytest.mark.nightly
 def test_an_unknown_authority_of_the_endpoint_is_named(
     kafka: SecureKafka, endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +88,7 @@ def test_an_unknown_authority_of_the_endpoint_is_named(
         _ask(_settings(kafka, endpoint, tmp_path) | {"KAFKA__OAUTH_CA_FILE": ""}, monkeypatch)
 
 
+@pytest.mark.nightly
 def test_an_endpoint_that_is_not_there_is_an_outage(
     kafka: SecureKafka, endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +97,7 @@ def test_an_endpoint_that_is_not_there_is_an_outage(
         _ask(_settings(kafka, endpoint, tmp_path) | gone, monkeypatch)
 
 
+@pytest.mark.nightly
 def test_the_audit_tells_a_refusal_from_an_outage_and_echoes_no_secret(
     kafka: SecureKafka, endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

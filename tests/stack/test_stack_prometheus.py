@@ -103,6 +103,7 @@ def unsent(running: Running) -> float:
     return float(value)
 
 
+@pytest.mark.nightly
 def test_an_alert_about_the_app_is_active_once_while_it_fires_and_then_ends(
     new_stage: Callable[..., Stage], alertmanager: Alertmanager, hook: Receiver
 ) -> None:
@@ -154,6 +155,7 @@ def says_what_it_was_told(alert: dict[str, Any], identity: str) -> None:
     alert["annotations"]["summary"] = summary
 
 
+@pytest.mark.nightly
 def test_an_alertmanager_that_comes_up_late_gets_what_it_missed(
     lake: Lake, alertmanager: Alertmanager, hook: Receiver
 ) -> None:
@@ -175,6 +177,7 @@ def test_an_alertmanager_that_comes_up_late_gets_what_it_missed(
     assert running.printed.count("an alert could not be sent") >= 2
 
 
+@pytest.mark.nightly
 def test_an_alert_ends_although_the_clock_was_set_back_while_it_fired(
     lake: Lake, alertmanager: Alertmanager, hook: Receiver
 ) -> None:

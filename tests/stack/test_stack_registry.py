@@ -92,6 +92,7 @@ def take_and_rename(stage: Stage, server: Server, old: str, new: str) -> int:
     return schema_id
 
 
+@pytest.mark.nightly
 def test_a_renamed_field_is_said_before_its_first_record(new_stage: Callable[..., Stage], registry: Server) -> None:
     stage = new_stage()
     subject = f"{stage.topic}-value"
@@ -111,6 +112,7 @@ def test_a_renamed_field_is_said_before_its_first_record(new_stage: Callable[...
     assert sum("a schema version changes its tables" in line for line in stage.lines()) == 1
 
 
+@pytest.mark.nightly
 def test_a_person_decides_while_the_app_is_down_and_while_it_runs(
     new_stage: Callable[..., Stage], registry: Server
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_client_secret_that_changes_while_the_app_runs(
     _rotate(new_stage(), oauth, secret, lambda: setattr(endpoint, "secret", NEXT))
 
 
+@pytest.mark.nightly
 def test_a_worker_reads_the_file_again_when_it_was_refused(
     kafka: SecureKafka, scram: dict[str, str], secret: Path, new_stage: Callable[..., Stage]
 ) -> None:

@@ -115,6 +115,7 @@ def test_the_rows_of_three_versions_are_those_of_the_case(case: Case, registry: 
     game.check()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", SENT, ids=name)
 def test_quarantine_keeps_both_versions_out(case: Case, registry: Registry, tmp_path: Path) -> None:
     game = Game(tmp_path, registry, Subject(registry), case, "quarantine")
@@ -126,6 +127,7 @@ def test_quarantine_keeps_both_versions_out(case: Case, registry: Registry, tmp_
     assert game.lake.audit().faults() == {}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", SENT, ids=name)
 def test_records_that_wait_become_the_same_rows_once_a_person_decides(
     case: Case, registry: Registry, tmp_path: Path
@@ -145,6 +147,7 @@ def test_records_that_wait_become_the_same_rows_once_a_person_decides(
     game.check()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("level", "kinds"),
     [

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from spark_app.lake.delta import parquet as files
@@ -19,6 +18,7 @@ from spark_app.lake.files.local import LocalStorage
 from spark_app.protobuf.columns.conversions import CONVERSIONS
 from spark_app.protobuf.columns.fit import fit
 from tests.support.cost import least_cpu
+from tests.support.examples import examples
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 OLD = pa.struct([("a", pa.int64()), ("c", pa.int64())])
@@ -201,8 +201,8 @@ def survives(value: pa.Array, kind: pa.DataType) -> bool:
 
 
 @pytest.mark.parametrize(("kind", "column"), CONVERSIONS, ids=lambda kind: str(kind))
-@hypothesis_settings(max_examples=60, deadline=None)
 @given(data=st.data())
+@examples(0.3)
 def test_each_value_lands_if_it_can_be_changed_back_into_itself(
     kind: pa.DataType, column: pa.DataType, data: st.DataObject
 ) -> None:

@@ -11,11 +11,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_app.model.projections import Projection
 from spark_app.tables.projections.projector import project
+from tests.support.examples import examples
 from tests.support.frames import batch_of
 from tests.support.projections import GROWN, UNO, event, faults, hashed, lake_of, rows
 
@@ -72,7 +73,7 @@ def test_hmac_is_that_of_the_standard(tmp_path: Path, length: int) -> None:
 
 
 @given(texts=st.lists(st.one_of(st.none(), st.text(max_size=40)), max_size=30), key=st.binary(min_size=16, max_size=99))
-@settings(max_examples=40, deadline=None)
+@examples(0.2)
 def test_hashes_of_any_text(texts: list[str | None], key: bytes) -> None:
     table = pa.table({"x": pa.array(texts, pa.string()), "_topic": pa.array(["t"] * len(texts))})
     projection = Projection((("bare", "hmac(x)"), ("inner", "hmac(x || '')")))

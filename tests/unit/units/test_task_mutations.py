@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from confluent_kafka.schema_registry.serde import SchemaId
 from confluent_kafka.serialization import SerializationError
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
@@ -35,7 +36,7 @@ from tests.support.mutations import GAMES, frames, mutate, schemas
 from tests.support.protos import catalog_of, message_class
 from tests.unit.units.test_task import read_back
 
-FRAMES = int(os.environ.get("PROTOLAKE_TEST_FRAMES", "20_000"))
+FRAMES = int(os.environ.get("PROTOLAKE_TEST_FRAMES", "50_000"))
 JUDGED = min(1.0, 1_000_000 / FRAMES)
 CHUNK, BATCH = 20_000, 5_000
 SCHEMAS = {decodable.key: decodable for decodable in schemas()}
@@ -149,10 +150,11 @@ def check(values: list[bytes], tables: dict[str, pa.Table], offsets: np.ndarray)
             assert {n: c for n, c in landed.items() if not n.startswith("_")} == fields, value.hex()
 
 
-def test_each_mutated_frame_ends_once_as_a_row_or_with_a_cause(tmp_path: Path) -> None:
-    for chunk in range(-(-FRAMES // CHUNK)):
+@pytest.mark.parametrize("frames", [10_000, pytest.param(FRAMES, marks=pytest.mark.nightly)])
+def test_each_mutated_frame_ends_once_as_a_row_or_with_a_cause(tmp_path: Path, frames: int) -> None:
+    for chunk in range(-(-frames // CHUNK)):
         dice = random.Random(chunk)
-        values = mutated(dice, min(CHUNK, FRAMES - chunk * CHUNK))
+        values = mutated(dice, min(CHUNK, frames - chunk * CHUNK))
         tables = land(tmp_path / "lake", values)
         check(values, tables, np.flatnonzero(np.random.default_rng(chunk).random(len(values)) < JUDGED))
         shutil.rmtree(tmp_path / "lake")
