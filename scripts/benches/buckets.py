@@ -26,7 +26,7 @@ from spark_app.model.place import Place
 
 COUNTED = 3  # batches
 LEASE_S = 3600.0  # so that it is not renewed while requests are counted
-BY_THE_CLOCK = r"^(?!.*/synced\.json$)"  # this one is written every ten seconds, whatever the batches do
+BY_THE_CLOCK = r"^(?!.*/(synced|followers/\w+)\.json$)"  # these are written by the clock, whatever the batches do
 NEVER = 1 << 40  # commits
 VERBS = ("PUT", "HEAD", "LIST", "GET", "DELETE")
 

@@ -32,6 +32,7 @@ from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import LocalError
 from spark_app.followers.gold.aggregate import Aggregator
 from spark_app.followers.gold.compute import AggregateComputer
+from spark_app.followers.runner import FollowerRunner
 
 WARMING = 2
 WRONG = 65
@@ -50,7 +51,8 @@ class Case:
 
     name: str
     stand: Stand
-    aggregator: Aggregator
+    runner: FollowerRunner
+    changed: dict[str, int]  # routing name -> rows, of the gold tables that the last run changed
     units: list[Filed]
     count: int
     silver: int = 0
@@ -64,7 +66,7 @@ class Case:
         """Write at least so many records to silver, and merge them into gold."""
         while self.silver < records:
             self.ingest()
-        self.aggregator.run()
+        self.runner.call()
 
     def ingest(self) -> set[str]:
         """Ingest one unit; returns the names of the changed tables."""
@@ -77,11 +79,12 @@ class Case:
         """Seconds and CPU seconds of gold after one more unit."""
         due = self.ingest()
         used, began = cpu_seconds(os.getpid()), time.perf_counter()
-        rows = self.aggregator.run()
+        self.changed.clear()
+        self.runner.call()
         seconds = time.perf_counter() - began
-        if set(rows) != due:
-            raise LocalError(f"{self.name}: {len(due)} tables were changed, but gold has {len(rows)}", WRONG)
-        self.touched = len(rows)
+        if set(self.changed) != due:
+            raise LocalError(f"{self.name}: {len(due)} tables were changed, but gold has {len(self.changed)}", WRONG)
+        self.touched = len(due)
         return seconds, cpu_seconds(os.getpid()) - used
 
     def verify(self) -> None:
@@ -135,7 +138,10 @@ def _filled(workshop: Workshop, name: str, tables: int, units: list[Filed], coun
     result.tell(f"{name}: filling silver ...")
     stand = workshop.stand(tables)
     calculator = AggregateComputer(workshop.spark, stand.opened.lake.storage, stand.opened.settings)
-    case = Case(name, stand, Aggregator(calculator, stand.opened, nullcontext()), units, count)
+    changed: dict[str, int] = {}
+    gold = Aggregator(calculator, stand.opened, nullcontext(), lambda rows, failed: changed.update(rows))
+    runner = FollowerRunner(gold, stand.opened.lake, stand.opened.units.manifests)
+    case = Case(name, stand, runner, changed, units, count)
     case.fill(history)
     return case
 

@@ -18,30 +18,27 @@ from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn
 
-from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from spark_app.app.process import temporary_folders
 from spark_app.app.process.lifecycle import ProcessLifecycle
 from spark_app.followers.events.event_log import EventLog
-from spark_app.followers.events.events_table import EventsTable
 from spark_app.followers.events.settings_event import keep_settings, settings_event
-from spark_app.followers.follower import Follower
 from spark_app.followers.gold.aggregate import Aggregator
-from spark_app.followers.gold.compute import AggregateComputer
-from spark_app.followers.kept_manifests import KeptManifests
-from spark_app.followers.thread import FollowerThread
+from spark_app.followers.registry import FOLLOWERS, FollowerContext
+from spark_app.followers.runner import FollowerRunner, Followers
 from spark_app.lake.delta import inventory, statistics
 from spark_app.lake.delta.findings import refuse
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
-from spark_app.model.errors import ConfigurationError, ContractError, ExitCode, UnreachableError
+from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
 from spark_app.model.events import Event
 from spark_app.model.log import log
 from spark_app.protobuf.schemas.events import SchemaEvents
 from spark_app.protobuf.schemas.registry import RegistryAccessDenied, RegistryUnreachable
 from spark_app.protobuf.schemas.resolver import RETRY_WAIT_S
 from spark_app.recovery.executor import RequestExecutor
+from spark_app.recovery.requests import is_rebuilding
 from spark_app.settings.models import Settings
 from spark_app.sources.kafka import topics
 from spark_app.sources.kafka.broker_access import ACCESS_DENIED_TIMEOUT_S
@@ -89,7 +86,7 @@ class Pipeline:
         self._opened: OpenLake | None = None
         self._spark: SparkSession | None = None
         self._feed: Feed | None = None
-        self._gold: FollowerThread | None = None
+        self._followers: Followers | None = None
         self._due: dict[str, float] = {}  # chore -> time of its next run
         self.lake = Lake(settings.place)
         self.status = Status(self.lake, settings.tables.layout)
@@ -115,7 +112,7 @@ class Pipeline:
             self._disk.retry(self._tell_start)
             self._disk.retry(lambda: temporary_folders.renew(self.lake))
             self._opened = self._disk.retry(self._open_lake)
-            self._events = self._follow_by_events(self._opened)
+            self._schema_events = SchemaEvents(self._opened.schemas.ledger, self._tell)
             return self._run(self._opened)
         except StopRequested:
             return ExitCode.DONE
@@ -132,7 +129,7 @@ class Pipeline:
         return unit, self.status.told, session.signs(self._spark, query) if self._spark else None
 
     def _gold_progress(self) -> Hashable:
-        calls = self._gold.calls if self._gold else 0
+        calls = self._followers["gold"].calls if self._followers else 0
         return (calls, self._spark and session.signs(self._spark, None)) if calls % 2 else None
 
     def _open_lake(self) -> OpenLake:
@@ -158,18 +155,6 @@ class Pipeline:
         self.status.paused_of = opened.paused.describe
         self.status.references_of = opened.projections.joins.references.describe
         return opened
-
-    def _follow_by_events(self, opened: OpenLake) -> EventsTable:
-        manifests = opened.units.manifests
-        accepted = manifests.last if self._accept_gap else 0
-        events = EventsTable(self.lake, self._settings, manifests, opened.units.committer.synced, accepted)
-        try:
-            self._disk.retry(events.begin)
-        except (ContractError, DeltaError) as error:  # records are ingested all the same, and `follow` tries again
-            log.error("no events can be written", reason=str(error))
-        opened.units.on_commit = events.offer
-        self._schema_events = SchemaEvents(opened.schemas.ledger, self._tell)
-        return events
 
     def _discard(self) -> None:
         if self._opened is not None:
@@ -205,8 +190,7 @@ class Pipeline:
             return ExitCode.DONE
         self.status.waiting(None)
         self._disk.retry(feed.check)
-        self._wire(spark, opened, feed, workers)
-        return self._work(opened, feed)
+        return self._work(opened, feed, self._wire(spark, opened, feed, workers))
 
     def _stop_if_failed(self, asked: Future[Any]) -> None:
         """If one check fails, do not wait for the other."""
@@ -238,7 +222,7 @@ class Pipeline:
             log.warning("the registry does not answer, so schema versions stay unknown", reason=str(error))
         self._compare_schemas(opened)
 
-    def _wire(self, spark: SparkSession, opened: OpenLake, feed: Feed, workers: threading.Thread | None) -> None:
+    def _wire(self, spark: SparkSession, opened: OpenLake, feed: Feed, workers: threading.Thread | None) -> Followers:
         units = UnitRunner(spark, opened, workers)
         units.check_rules()
         if self._settings.spark.on_cluster:
@@ -246,32 +230,31 @@ class Pipeline:
         feed.connect(spark, units, RunContext(self.status, self._disk, self._stop, self._unit_lock))
         self.life.describe_batch = lambda: feed.batch_description
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
-        calculator = AggregateComputer(spark, self.lake.storage, self._settings)
-        self._aggregator = Aggregator(calculator, opened, self._unit_lock, self._gold_done)
-        self._service = RequestExecutor(
-            spark, opened, units, self._aggregator, self._unit_lock, self.status.recovered, self._tell
-        )
-        self._gold = FollowerThread(self._aggregator, self._stop, self._service.rebuilding)
-        self._followers = [self._gold, FollowerThread(self._events, self._stop)]
-        most_bytes = self._settings.followers.max_bytes
-        followers: list[Follower] = [self._aggregator, self._events]
-        self._kept = KeptManifests(opened.units.manifests, followers, most_bytes, self._tell)
-        self.status.followers_of = lambda: self._kept.describe({one.name: one.failed for one in self._followers})
+        context = FollowerContext(spark, opened, self._unit_lock, self._gold_done, lambda: is_rebuilding(self.lake))
+        made = [make(context) for make in FOLLOWERS]
+        gold = next(follower for follower in made if isinstance(follower, Aggregator))
+        self._service = RequestExecutor(spark, opened, units, gold, self._unit_lock, self.status.recovered, self._tell)
+        manifests, most_bytes = opened.units.manifests, self._settings.followers.max_bytes
+        accepted = manifests.last if self._accept_gap else 0
+        self._followers = Followers(made, self.lake, manifests, self._stop, most_bytes, accepted, self._tell)
+        self._disk.retry(self._followers.begin)
+        opened.units.on_commit = self._followers.offer
+        self.status.followers_of = self._followers.describe
+        return self._followers
 
-    def _work(self, opened: OpenLake, feed: Feed) -> ExitCode:
+    def _work(self, opened: OpenLake, feed: Feed, followers: Followers) -> ExitCode:
         if not self._available_now:
-            for follower in self._followers:
-                follower.start()
+            followers.start()
         self.status.running()
         try:
-            feed.keep(self._land_only, lambda: self._do_chores(opened))
+            feed.keep(self._land_only, lambda: self._do_chores(opened, followers))
             while self._available_now and not self._land_only and not self._stop.is_set():
                 if not self._disk.retry(self._decode_deferred) and not self._disk.retry(self._service.step):
                     break
         finally:
             self._stop.set()
             self._schema_events.step()
-            ended = [follower for follower in self._followers if follower.join()]
+            ended = followers.join()
         for follower in ended:  # bring them up to date before the exit; two calls of one must not overlap
             if self._available_now:
                 self._disk.retry(follower.call)
@@ -280,16 +263,16 @@ class Pipeline:
         self._sync_before_exit(opened, ended)
         return ExitCode.DONE
 
-    def _sync_before_exit(self, opened: OpenLake, ended: Iterable[FollowerThread]) -> None:
+    def _sync_before_exit(self, opened: OpenLake, ended: Iterable[FollowerRunner]) -> None:
         """Make all commits durable, so that the next start need not check them."""
         try:
             opened.units.committer.close()
             for follower in ended:
-                follower.close()
+                follower.flush()
         except OSError as error:
             log.warning("the last commits may not be durable yet, so the next start checks them", reason=str(error))
 
-    def _do_chores(self, opened: OpenLake) -> None:
+    def _do_chores(self, opened: OpenLake, followers: Followers) -> None:
         """The main thread's work while the query runs, called about once a second."""
         if self._is_due("deferred", DEFERRED_INTERVAL_S):
             self._disk.retry(self._deferred.merge)
@@ -305,7 +288,7 @@ class Pipeline:
             said = f"{done['compactions']:,} compactions made {done['files_after']:,} files of {done['files_before']:,}"
             self._tell(Event("maintenance", said, details=done))
         if self._is_due("forget", FORGET_EVERY_S):
-            self._kept.forget(self._settings.lake.keep_manifests, opened.units.committer.synced.unit)
+            followers.forget(self._settings.lake.keep_manifests, opened.units.committer.synced.unit)
 
     def _gold_done(self, rows: dict[str, int], failed: dict[str, str]) -> None:
         self.status.gold_done(rows, failed)

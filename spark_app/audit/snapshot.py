@@ -276,8 +276,9 @@ def _manifest(lake: Lake, number: int) -> dict[str, Any]:
 
 
 def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
-    synced = read_json(lake.storage, lake.synced) or {}  # before the tables: a running app may update gold
-    folded = int(synced.get("folded", 0))
+    # Before the tables: a running app may update gold. A lake of 0.2.0 has its cursor in the mark.
+    cursor = read_json(lake.storage, f"{lake.followers}/gold.json") or {}
+    folded = int(cursor.get("unit", (read_json(lake.storage, lake.synced) or {}).get("folded", 0)))
     tables = {name: Table(lake.storage, lake.table(name)) for name in lake.tables()}
     manifests = (_manifest(lake, number) for number in reversed(lake.units()))
     last = next((m for m in manifests if "end" in m["source"]), None)

@@ -56,6 +56,7 @@ class Lake:
     field_ids = f"{STATE}/field_ids.json"
     gold = f"{STATE}/gold.json"
     spool = f"{STATE}/spool"
+    followers = f"{STATE}/followers"
     settings = f"{STATE}/settings.json"
     synced = f"{STATE}/synced.json"
     statistics = f"{STATE}/statistics.json"

@@ -70,13 +70,6 @@ class RequestExecutor:
         self._job: Replay | Rebuild | Renewal | Resume | Acceptance | None = None
         self._request: Request | None = None
 
-    def rebuilding(self) -> bool:
-        """Whether a rebuild is pending. Gold is not updated then: the rebuild recomputes it when silver is complete."""
-        return any(
-            request.kind in ("rebuild", "renew") and not request.dry_run
-            for request in requests.pending(self._opened.lake)
-        )
-
     def step(self) -> bool:
         """Execute a step of the oldest request; False if there is none.
 

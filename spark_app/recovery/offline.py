@@ -8,6 +8,7 @@ from typing import Any
 from spark_app.followers.events.event_log import EventLog
 from spark_app.followers.gold.aggregate import Aggregator
 from spark_app.followers.gold.compute import AggregateComputer
+from spark_app.followers.runner import FollowerRunner
 from spark_app.lake.files.disk import shortage
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import NoSpaceError
@@ -37,12 +38,14 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
         units.check_rules()
     unit_lock = threading.Lock()
     gold = Aggregator(AggregateComputer(spark, lake.storage, settings), opened, unit_lock)
+    runner = FollowerRunner(gold, lake, opened.units.manifests)
+    runner.begin()
     service = RequestExecutor(spark, opened, units, gold, unit_lock, tell=EventLog(lake, "recovery").add)
     while service.step():
         short = shortage(lake.root, settings.lake.min_free_bytes)
         if short:
             raise NoSpaceError(f"{short}. The request stays: run the command again, or start the app")
-    gold.run()
+    runner.call()
     opened.units.committer.close()
-    gold.close()
+    runner.flush()
     return requests.take_result(lake, request) or {}

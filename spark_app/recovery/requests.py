@@ -73,6 +73,11 @@ def pending(lake: Lake) -> list[Request]:
     return sorted(found, key=lambda request: (request.asked_at, request.id))
 
 
+def is_rebuilding(lake: Lake) -> bool:
+    """Whether a rebuild is pending. Gold is not updated then: the rebuild recomputes it when silver is complete."""
+    return any(request.kind in ("rebuild", "renew") and not request.dry_run for request in pending(lake))
+
+
 def _is_valid(request: Request) -> bool:
     """Whether the values of a file are of their types."""
     texts = (request.kind, request.asked_by)

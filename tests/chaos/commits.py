@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from spark_app.followers.gold import aggregate
+from spark_app.followers import runner
 from spark_app.followers.gold import tables as gold_tables
-from spark_app.followers.gold.aggregate import Aggregator
 from spark_app.followers.gold.compute import AggregateComputer, Computed
 from spark_app.lake.delta import commit, maintenance, torn_logs
 from spark_app.lake.delta.durability import DurabilityMark
@@ -34,6 +33,7 @@ from spark_app.tables.admission import TableAdmission
 from spark_app.units.driver.open_lake import OpenLake
 from tests.chaos.mount import Mount
 from tests.chaos.units import ingest_unit, open_lake
+from tests.support.following import Gold
 
 NAMES = ("a", "b", "c")
 SETTINGS: dict[str, Any] = {
@@ -82,9 +82,9 @@ class ByArrow(AggregateComputer):
         return pq.read_table(self._storage.open_input(key), columns=FIELDS.names)
 
 
-def gold_of(opened: OpenLake) -> Aggregator:
+def gold_of(opened: OpenLake) -> Gold:
     """The gold aggregator without Spark."""
-    return Aggregator(ByArrow(opened.lake.storage), replace(opened, tables=Known()), threading.Lock())
+    return Gold(ByArrow(opened.lake.storage), replace(opened, tables=Known()), threading.Lock())
 
 
 def _totals(rows: pa.Table) -> pa.Table:
@@ -101,7 +101,7 @@ class Life:
     committed: list[tuple[int, int]] = field(default_factory=list)  # (disk operations before its commit, unit)
 
     def __post_init__(self) -> None:
-        commit.SYNC_EVERY_S, aggregate.SYNC_EVERY_S = self.dice.choice([0, 1e6]), self.dice.choice([0, 1e6])
+        commit.SYNC_EVERY_S, runner.FLUSH_EVERY_S = self.dice.choice([0, 1e6]), self.dice.choice([0, 1e6])
         self.opened = open_all(self.mount.path / "lake")
         self.gold = gold_of(self.opened)
 
@@ -129,7 +129,7 @@ class Life:
         return max((unit for mark, unit in self.committed if mark <= operation), default=0)
 
 
-def _end_threads(opened: OpenLake, gold: Aggregator | None = None) -> None:
+def _end_threads(opened: OpenLake, gold: Gold | None = None) -> None:
     """Wait for the syncs and checkpoints under way. A power cut would end them; here they would go on, and write what
     they know of this disk to the next one."""
     opened.units.committer.tables.wait_for_checkpoints()
@@ -197,7 +197,7 @@ def _in_a_hurry() -> Iterator[None]:
     """Makes steps that are rare in the app happen in every run."""
     paces = [
         (commit, "SYNC_EVERY_S"),
-        (aggregate, "SYNC_EVERY_S"),
+        (runner, "FLUSH_EVERY_S"),
         (gold_tables, "CLEAN_EVERY"),
         (maintenance, "SWEEP_AFTER"),
     ]

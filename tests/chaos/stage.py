@@ -19,6 +19,7 @@ from scripts.local.environment import class_archive
 from scripts.local.kafka import Kafka
 from scripts.local.objectstore import ObjectStore
 from scripts.local.registry import Registry
+from spark_app.lake import cursors
 from spark_app.lake.files import failpoints
 from spark_app.lake.files.state_files import read_json
 from spark_app.lake.lake import Lake
@@ -173,7 +174,7 @@ class Stage:
         verdict = json.loads(done.stdout)
         found: dict[str, object] = {kind: wrongs[:3] for kind, wrongs in verdict["named"].items()}
         lake = Lake(self.place)
-        folded = (read_json(lake.storage, lake.synced) or {}).get("folded", 0)
+        folded = cursors.read(lake, "gold") or 0
         left = {"left": verdict["left"], "units_not_in_gold": max(lake.units(), default=0) - folded}
         found |= {f"events {what}": units[:3] for what, units in wrong_events(self.place, folded).items() if units}
         return found | {what: count for what, count in left.items() if count}

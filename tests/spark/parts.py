@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from producer.encoder import Encoder
 from producer.games import Event
 from producer.schemas import PROTO_FOLDER, SchemaVersion, compile_version
-from spark_app.followers.gold.aggregate import Aggregator
 from spark_app.followers.gold.compute import AggregateComputer
 from spark_app.lake.lake import Lake
 from spark_app.model.offsets import Offsets, Span
@@ -39,6 +38,7 @@ from spark_app.units.driver.run_context import RunContext
 from spark_app.units.driver.status import Status
 from spark_app.units.driver.unit import UnitOptions, UnitRunner
 from tests.chaos import read_back
+from tests.support.following import Gold
 from tests.support.frames import batch_of, leave_out
 from tests.support.protos import CAPS
 
@@ -77,7 +77,7 @@ class Parts:
         self.unit_lock = lock = threading.Lock()
         self.ingest = self.new_ingest()
         self.deferred = DeferredDecoder(spark, self.opened, self.units, lock)
-        self.gold = Aggregator(AggregateComputer(spark, self.lake.storage, self.settings), self.opened, lock)
+        self.gold = Gold(AggregateComputer(spark, self.lake.storage, self.settings), self.opened, lock)
         self.service = RequestExecutor(spark, self.opened, self.units, self.gold, lock, placed=self.status.recovered)
 
     def new_ingest(self, *confirm: Callable[[dict[str, str]], None]) -> Ingest:

@@ -9,22 +9,15 @@ from pathlib import Path
 import pytest
 
 from spark_app.app.shell import register
-from spark_app.followers.events.events_table import EventsTable
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
 from spark_app.units.worker.stopwatch import STEPS
 from tests.spark.parts import Killed, Parts, events
 from tests.spark.test_spark_replay import ONLY_RUMMY, replay
+from tests.support.following import follow_events
 
 pytestmark = pytest.mark.spark
 PAGE = Path(__file__).parents[2] / "docs" / "events.md"
-
-
-def follow(parts: Parts) -> EventsTable:
-    table = EventsTable(parts.lake, parts.settings, parts.manifests, parts.committer.synced)
-    table.begin()
-    parts.opened.units.on_commit = table.offer
-    return table
 
 
 def test_spark_reads_each_unit_once_after_a_crash(
@@ -32,18 +25,18 @@ def test_spark_reads_each_unit_once_after_a_crash(
 ) -> None:
     parts = new_parts()
     parts.learn(1)
-    table = follow(parts)
+    table = follow_events(parts.opened)
     parts.take(events(1, [("uno", "a"), ("poker", "b")]))
-    table.follow()
+    table.call()
     parts.kill_at_commit("silver_uno_events", monkeypatch)
     with pytest.raises(Killed):
         parts.take(events(1, [("uno", "a")]))
-    table.follow()  # the unit is committed, but not applied
+    table.call()  # the unit is committed, but not applied
     parts = new_parts()
-    table = follow(parts)
-    table.follow()
+    table = follow_events(parts.opened)
+    table.call()
     parts.take([*events(1, [("uno", "a")]), b"no frame"])
-    table.follow()
+    table.call()
     spark = parts.spark
     assert "pipeline_events" in register(spark, parts.lake, parts.settings.tables.layout)
     twice = "select unit, count(*) from pipeline_events where kind = 'unit' group by 1 having count(*) <> 1"

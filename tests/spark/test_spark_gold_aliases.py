@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_app.followers.gold.aggregate import Aggregator
 from spark_app.followers.gold.aggregates import with_source
 from spark_app.followers.gold.compute import AggregateComputer, _alike
 from tests.support.answers import Answers
+from tests.support.following import Gold
 from tests.support.games import Game
 
 pytestmark = pytest.mark.spark
@@ -47,7 +47,7 @@ def gold(game: Game) -> list[dict[str, Any]]:
 
 def fold(spark: SparkSession, game: Game) -> None:
     calculator = AggregateComputer(spark, game.lake.lake.storage, game.lake.settings)
-    Aggregator(calculator, game.lake.opened, threading.Lock()).run()
+    Gold(calculator, game.lake.opened, threading.Lock()).run()
     game.check()
 
 

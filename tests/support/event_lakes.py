@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from spark_app.followers.events.events_table import EventsTable
+from spark_app.followers.runner import FollowerRunner
+from tests.support.following import follow_events
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
 from tests.support.projections import EVENTS, GROWN, event
@@ -20,13 +21,9 @@ def lake_of(root: Path, **sections: dict[str, Any]) -> SmallLake:
     return SmallLake(root, EVENTS, GROWN, expectations=RULES, **sections)
 
 
-def follow(lake: SmallLake, **options: Any) -> EventsTable:
-    """A follower of the lake, as the app makes it."""
-    units = lake.opened.units
-    events = EventsTable(lake.lake, lake.settings, units.manifests, units.committer.synced, **options)
-    events.begin()
-    units.on_commit = events.offer
-    return events
+def follow(lake: SmallLake, **options: Any) -> FollowerRunner:
+    """The table of events of the lake."""
+    return follow_events(lake.opened, **options)
 
 
 def take(lake: SmallLake, count: int = 1, decodable: Any = EVENTS, game: str = "uno", latency: int = 1) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from confluent_kafka.schema_registry.serde import SchemaId
 
-from spark_app.followers.events.events_table import EventsTable
+from tests.support.following import follow_events
 from tests.support.frames import batch_of, frame, headers_of
 from tests.support.lakes import SmallLake
 from tests.support.protos import PROTO3, compile_text, message_class
@@ -66,13 +66,11 @@ CAUSES = [
 def quarantine_lake(root: Path, **sections: Any) -> SmallLake:
     """The lake, with its events in their table."""
     lake = SmallLake(root, SCHEMA, **({"expectations": RULES} | sections))
-    units = lake.opened.units
-    events = EventsTable(lake.lake, lake.settings, units.manifests, units.committer.synced)
-    events.begin()
+    events = follow_events(lake.opened)
     sent = values()
     broken = SchemaId("PROTOBUF", schema_id=1).id_to_bytes()[:3]
     headers = [[(HOSTILE, HOSTILE.encode()), ("bytes", b"\xff\0")] for _ in sent[:-1]]
     given = headers_of([*headers, [("__value_schema_id", broken)]])
     lake.take(batch_of(sent, headers=given))
-    events.follow()
+    events.call()
     return lake

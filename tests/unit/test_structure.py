@@ -17,6 +17,7 @@ MAY_USE_SPARK = {
     "sources/kafka/spark_source.py",
     "followers/gold/compute.py",
     "followers/gold/worker_tasks.py",
+    "followers/registry.py",
     *(f"app/{name}.py" for name in ("pipeline", "shell", "training")),
     *(f"units/spark/{name}.py" for name in ("daemon", "jvm", "session", "standalone", "task_places")),
     *(
@@ -59,7 +60,6 @@ ORDER = (
     "page",
     "app",
 )
-FOLLOWERS = ("gold", "events")  # packages with a follower of the units
 LOADED_BY_WORKERS = "spark_app.units.worker.task"
 NOT_FOR_READERS = ["pyspark", "py4j", "spark_app.audit", "spark_app.recovery.executor", "spark_app.recovery.requests"]
 NOT_FOR_WORKERS = (
@@ -174,9 +174,14 @@ def test_the_lists_of_packages_are_those_of_the_folders() -> None:
 
 
 def test_followers_do_not_know_each_other() -> None:
-    for package in FOLLOWERS:
-        others = [f"spark_app.followers.{other}" for other in FOLLOWERS if other != package]
-        assert users(APP / "followers" / package, *others) == set()
+    """The registry is the list of them, and each is a file or a folder."""
+    parts = [what.split(".") for what in imports(modules()["spark_app.followers.registry"])]
+    names = {part[2] for part in parts if part[:2] == ["spark_app", "followers"]} - {"follower"}
+    assert names >= {"gold", "events"}
+    for name in names:
+        others = [f"spark_app.followers.{other}" for other in names if other != name]
+        known = users(APP / "followers", *others) - {"registry.py"}
+        assert {file for file in known if file.split("/")[0].removesuffix(".py") == name} == set()
 
 
 @pytest.mark.parametrize("package", ORDER)

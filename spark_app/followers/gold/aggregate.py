@@ -6,7 +6,6 @@ A table that fails does not affect the others: a later run recomputes it, after 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
@@ -15,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from spark_app.followers.follower import Follower, Units
 from spark_app.followers.gold.compute import AggregateComputer
 from spark_app.followers.gold.definition import Definition
 from spark_app.followers.gold.failures import TableFailures
@@ -25,14 +25,18 @@ from spark_app.lake.files.disk import is_full
 from spark_app.model.errors import ContractError
 from spark_app.units.driver.open_lake import OpenLake
 
-SYNC_EVERY_S = 30.0
 OF_ONE_TABLE = (DeltaError, pa.ArrowException)  # errors of a write that concern only its table
 
 
-class Aggregator:
-    """Updates the gold tables: the follower `gold`. If it is too far behind, it recomputes them."""
+class Aggregator(Follower):
+    """Updates the gold tables: the follower `gold`. If it is too far behind, it recomputes them.
+
+    The cursor in the lake says which units all tables include. A table whose transaction has a later unit skips the
+    units up to that one.
+    """
 
     name = "gold"
+    recomputes = True
 
     def __init__(
         self,
@@ -40,63 +44,57 @@ class Aggregator:
         opened: OpenLake,
         unit_lock: AbstractContextManager[object],
         done: Callable[[dict[str, int], dict[str, str]], None] = lambda rows, failed: None,
+        rests: Callable[[], bool] = lambda: False,
     ):
         """
         Args:
             unit_lock: the lock that is held while a unit is built.
-            done: called after `follow` with what `run` and `failed` return.
+            done: called after `follow` with routing name -> rows of each changed gold table, and what `failed` returns.
+            rests: whether a request is pending that will compute gold.
         """
         self.interval_s = opened.settings.gold.interval_s
         self._done = done
+        self._rests = rests
+        self._opened = opened
         self._calculator = calculator
         self._unit_lock = unit_lock
         self._layout = opened.settings.tables.layout
         self._definition = Definition.of(opened.settings)
         self._tables = GoldTables(opened, self._definition)
         self._planner = Planner(opened, self._definition, self._tables)
-        self._synced = opened.units.committer.synced
-        self._folded = self._synced.folded
-        self._next_sync = time.monotonic() + SYNC_EVERY_S
+        self._folded = 0  # the last unit that all tables include
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")
-        self._running = threading.Lock()  # `run` and `renew` must not overlap
+        self._running = threading.Lock()  # `follow` and `renew` must not overlap
         self._failures = TableFailures()
 
-    def cursor(self) -> int:
-        """The last unit that all gold tables include."""
+    def begin(self, stored: int | None, newest: int) -> int:
+        self._folded = stored or 0
         return self._folded
 
-    def durable(self) -> int:
-        """The last unit that all gold tables durably include."""
-        return self._synced.folded
+    def rests(self) -> bool:
+        return self._rests()
 
-    def paused(self) -> None:
-        """Gold never is: it can always be computed again from silver."""
+    def follow(self, units: Units) -> int:
+        """Update gold up to the last applied unit. A table that fails keeps its rows and is recomputed: immediately,
+        then by later calls."""
+        rows = self._run(units)
+        rows |= self._run(units) if self._failures.any_due() else {}
+        self._done(rows, self.failed())
+        return max(self._folded, units.after)
 
-    def follow(self) -> None:
-        """`run`, and tell what it has done."""
-        self._done(self.run(), self.failed())
-
-    def close(self) -> None:
+    def flush(self) -> None:
         """Make gold durable, so that the next start need not merge units again."""
         with self._running:
-            self._sync()
+            self._tables.sync()
 
     def failed(self) -> dict[str, str]:
         """Gold table -> the error because of which it is out of date."""
         return {self._layout.gold_of(name): reason for name, reason in self._failures.reasons().items()}
 
-    def run(self) -> dict[str, int]:
-        """Update gold up to the last applied unit; returns routing name -> rows of each changed gold table.
-
-        A table that fails keeps its rows and is recomputed: immediately, then by later runs.
-        """
-        rows = self._run()
-        return rows | (self._run() if self._failures.any_due() else {})
-
-    def _run(self) -> dict[str, int]:
+    def _run(self, units: Units) -> dict[str, int]:
         with self._running:
             with self._unit_lock:
-                work = self._planner.plan(self._folded)
+                work = self._planner.plan(units.now())
             if work is None:
                 return {}
             work.leave_out(self._failures.waiting())
@@ -116,7 +114,7 @@ class Aggregator:
         """
         with self._running:
             with self._unit_lock:
-                work = self._planner.plan(self._folded)
+                work = self._planner.plan(Units.since(self._opened.lake, self._opened.units.manifests, self._folded))
                 if work is None:
                     raise ContractError("a committed unit is not in all tables yet: run the command again")
                 files = {name: self._planner.snapshot(name) for name in work.fields if name in names}
@@ -170,15 +168,9 @@ class Aggregator:
 
     def _finish(self, work: GoldPlan) -> None:
         self._folded = max(work.upto, self._folded)
-        changed = self._planner.definitions() != work.definitions
-        if changed or (self._folded > self._synced.folded and time.monotonic() > self._next_sync):
-            self._sync()
-        if changed:
+        if self._planner.definitions() != work.definitions:
+            self._tables.sync()
             self._planner.define(work.definitions)
-
-    def _sync(self) -> None:
-        self._tables.sync(self._folded)
-        self._next_sync = time.monotonic() + SYNC_EVERY_S
 
 
 def _results(jobs: dict[str, Future[int]]) -> tuple[dict[str, int], dict[str, Exception]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from spark_app.followers.follower import Units
 from spark_app.followers.gold.definition import Definition
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.lake.files.state_files import read_json, write_durably
@@ -60,21 +61,22 @@ class Planner:
         self._definition = definition
         self._tables = tables
 
-    def plan(self, folded: int) -> GoldPlan | None:
-        """The plan for the units after `folded`; None if a committed unit is not applied.
+    def plan(self, units: Units) -> GoldPlan | None:
+        """The plan for the units; None if a committed unit is not applied.
 
-        It is called between two units, so that the manifests and the versions of silver agree.
+        It is called between two units, and the units are those of this moment, so that the manifests and the versions
+        of silver agree.
         """
         if self._manifests.applied() < self._manifests.last:
             return None  # a commit failed: some tables are ahead of the others until it is made again
         fields = self._fields()
         definitions = {name: self._definition.digest(found) for name, found in fields.items()}
-        work = GoldPlan(self._manifests.applied(), fields, definitions)
-        same = self._complete(self._unchanged(definitions), folded)
+        work = GoldPlan(units.upto, fields, definitions)
+        same = self._complete(self._unchanged(definitions), units.gone)
         if len(same) < len(fields):
             self.define(same)  # before gold changes: after a crash these tables are recomputed
             work.whole = {name: self.snapshot(name) for name in fields if name not in same}
-        self._add_news(work, folded, set(same))
+        self._add_news(work, units, set(same))
         if not self._definition.is_incremental:
             work.rows = {name: self.snapshot(name) for name in work.fold}
         return work
@@ -102,31 +104,30 @@ class Planner:
         same = {name: digest for name, digest in definitions.items() if known.get(name) == digest}
         return {name: digest for name, digest in same.items() if self._has_gold(name) or not self.snapshot(name)}
 
-    def _complete(self, definitions: dict[str, str], folded: int) -> dict[str, str]:
+    def _complete(self, definitions: dict[str, str], gone: int) -> dict[str, str]:
         """Those of the tables for which the manifest of each unit that they may lack is still there."""
-        gone = self._manifests.gone_until(folded)
         return {name: digest for name, digest in definitions.items() if not gone or self._tables.cursor(name) >= gone}
 
-    def _add_news(self, work: GoldPlan, folded: int, of: set[str]) -> None:
-        new, work.rebuilt = self._new_files(folded, work.upto, of)
+    def _add_news(self, work: GoldPlan, units: Units, of: set[str]) -> None:
+        new, work.rebuilt = self._new_files(units, of)
         for name, files in new.items():
             if self._has_gold(name) and name not in work.rebuilt and all(map(self._lake.storage.exists, files)):
                 work.fold[name] = files
             else:
                 work.whole[name] = self.snapshot(name)
 
-    def _new_files(self, folded: int, upto: int, of: set[str]) -> tuple[dict[str, list[str]], set[str]]:
+    def _new_files(self, units: Units, of: set[str]) -> tuple[dict[str, list[str]], set[str]]:
         """(routing name -> silver files that its gold table does not include, names whose silver was rebuilt). Gold of
         a rebuilt table may include the added rows already: rows that silver lost are not removed from gold."""
         names = {self._layout.silver_of(name): name for name in of}
         files: dict[str, list[str]] = {}
         rebuilt = set()
-        for manifest in self._manifests.since(folded):
-            for table, change in manifest.tables.items():
+        for unit in units:
+            for table, change in unit.tables.items():
                 name = names.get(table)
-                if name is not None and self._tables.cursor(name) < manifest.sequence <= upto:
+                if name is not None and self._tables.cursor(name) < unit.sequence:
                     files.setdefault(name, []).extend(f"{self._lake.table(table)}/{f.path}" for f in change.adds)
-                    rebuilt |= {name} if manifest.kind in ("rebuild", "renew") else set()
+                    rebuilt |= {name} if unit.kind == "rebuild" or unit.replaces(table) or change.removes else set()
         return files, rebuilt
 
     def _fields(self) -> dict[str, pa.Schema]:

@@ -84,10 +84,11 @@ class GoldTables:
         table = self.get(name)
         return (table.transaction_version(self._app) or 0) if table else 0
 
-    def sync(self, folded: int) -> None:
-        """Make all written tables durable, and `folded`, the last unit that all tables include."""
-        self._synced.sync(self._unsynced, folded=folded)
-        self._unsynced.clear()
+    def sync(self) -> None:
+        """Make all written tables durable."""
+        if self._unsynced:
+            self._synced.sync(self._unsynced)
+            self._unsynced.clear()
 
     def merge(self, name: str, part: pa.Table, upto: int) -> int:
         """Merge one row per key into the table, or replace the key's row if the definition is not incremental.

@@ -1,6 +1,6 @@
 """Records which commits are durable. The next start checks later commits again.
 
-    _protolake/synced.json    {"unit": 42, "folded": 40, "versions": {"bronze_events": 57, ...}, "boot": "..."}
+    _protolake/synced.json    {"unit": 42, "versions": {"bronze_events": 57, ...}, "boot": "..."}
 
 The file is written after everything that it names is durable: it may be behind, but is never ahead.
 """
@@ -30,7 +30,7 @@ class DurabilityMark:
 
     Attributes:
         unit: all commits of the units up to this one are durable.
-        folded: every gold table durably includes the units up to this one.
+        folded: the cursor of gold that 0.2.0 had here; `lake/cursors` reads it until gold has stored its own.
         versions: table -> its durable version.
         rebooted: the machine has started since the last run, so a power cut is possible.
     """
@@ -47,14 +47,8 @@ class DurabilityMark:
         self._began_anew: Counter[str] = Counter()  # table -> times that `forget` was called for it
         self._writing = threading.Lock()
 
-    @property
-    def oldest(self) -> int:
-        """Manifests up to this unit are no longer needed."""
-        return min(self.unit, self.folded)
-
-    def sync(self, tables: Iterable[str], unit: int = 0, folded: int = 0) -> None:
-        """Make all commits of the tables durable, then store the mark: everything up to `unit`, or all gold up to
-        `folded`, is durable then.
+    def sync(self, tables: Iterable[str], unit: int = 0) -> None:
+        """Make all commits of the tables durable, then store the mark: everything up to `unit` is durable then.
 
         Raises:
             UnreachableError: fsync failed, so written data may be lost; only a restart can find out.
@@ -72,7 +66,7 @@ class DurabilityMark:
         with self._writing:
             same = {n: version for n, version in found.items() if self._began_anew[n] == began[n]}
             newer = {name: max(version, self.versions.get(name, 0)) for name, version in same.items()}
-            self._write(max(unit, self.unit), max(folded, self.folded), self.versions | newer)
+            self._write(max(unit, self.unit), self.versions | newer)
 
     def _sync(self, names: list[str]) -> dict[str, int]:
         if not self._storage.is_local:
@@ -86,14 +80,14 @@ class DurabilityMark:
     def begin(self) -> None:
         """Store the current boot id."""
         with self._writing:
-            self._write(self.unit, self.folded, self.versions)
+            self._write(self.unit, self.versions)
 
     def forget(self, name: str) -> None:
         """Drop the durable version of a table that does not exist; a new table of this name starts again."""
         with self._writing:
             self._began_anew[name] += 1
             if name in self.versions:
-                self._write(self.unit, self.folded, {n: v for n, v in self.versions.items() if n != name})
+                self._write(self.unit, {n: v for n, v in self.versions.items() if n != name})
 
     def check(self, last: int) -> None:
         """
@@ -113,10 +107,10 @@ class DurabilityMark:
         path = self._storage.uri(self._lake.synced)
         return f"{path} has unit {unit}, but the newest manifest is {last}: manifests were removed or are older"
 
-    def _write(self, unit: int, folded: int, versions: dict[str, int]) -> None:
-        value = {"unit": unit, "folded": folded, "versions": versions, "boot": _boot()}
+    def _write(self, unit: int, versions: dict[str, int]) -> None:
+        value = {"unit": unit, "versions": versions, "boot": _boot()} | ({"folded": self.folded} if self.folded else {})
         write_durably(self._storage, self._lake.synced, json.dumps(value), "synced")
-        self.unit, self.folded, self.versions = unit, folded, versions
+        self.unit, self.versions = unit, versions
 
 
 def _boot() -> str:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
+from spark_app.lake import cursors
 from spark_app.lake.delta.commit import TableCommitter
 from spark_app.lake.delta.durability import REMEDY, DurabilityMark
 from spark_app.lake.delta.findings import Finding
 from spark_app.lake.delta.manifest import MOST_SCANNED, Manifests
 from spark_app.lake.files.state_files import write_durably
 from spark_app.lake.lake import Lake
+from spark_app.model.errors import ContractError
 from spark_app.model.table_names import TableNames
 
 MOST_NAMED = 10
@@ -47,13 +50,15 @@ def examine(
     gold = {name: committer.seen(name, "/gold") for name in lake.tables() if layout.is_gold(name)}
     seen = {name: committer.seen(name) for name in {*lake.tables(), *named} - gold.keys()}
     events = {layout.events: committer.seen(layout.events, "/events")}
-    synced = committer.synced
+    synced, followed = committer.synced, _read_cursors(lake)
+    of_gold = followed["gold"]
     last = max(manifests.numbers(), default=0)
     return [
         *units_without_manifest(seen, last),
         *units_without_manifest(gold | events, last),
         *_behind(lake, seen, named, layout, rebuild),
-        *_gaps(manifests, synced.oldest),
+        *_gaps(manifests, min(synced.unit, of_gold if isinstance(of_gold, int) else 0)),
+        *_cursors(lake, followed, last),
         *_state_files(lake, layout, last, bool(named), synced),
     ]
 
@@ -127,6 +132,30 @@ def _state_files(lake: Lake, layout: TableNames, last: int, has_units: bool, syn
         )
     if not storage.exists(lake.admitted) and any(layout.is_silver(name) for name in lake.tables()):
         findings.append(Finding(f"{storage.uri(lake.admitted)} is missing", "Restore it from a backup of the lake"))
+    return findings
+
+
+def _read_cursors(lake: Lake) -> dict[str, int | ContractError]:
+    """Follower -> its cursor, or why it cannot be read. Gold's is one of them."""
+    found: dict[str, int | ContractError] = {}
+    for name in {*cursors.names(lake), "gold"}:
+        try:
+            found[name] = cursors.read(lake, name) or 0
+        except ContractError as error:
+            found[name] = error
+    return found
+
+
+def _cursors(lake: Lake, found: Mapping[str, int | ContractError], last: int) -> list[Finding]:
+    """Cursors that cannot be read, or that are ahead of the manifests: the next units would never be the follower's.
+    Behind one that is moved aside, gold and the events look into their tables."""
+    findings = []
+    for name, unit in found.items():
+        key = cursors.key_of(lake, name)
+        if lake.storage.exists(key) and (isinstance(unit, ContractError) or unit > last):
+            what = f"{lake.storage.uri(key)} has unit {unit}, but the newest manifest is {last}"
+            what = unit.what if isinstance(unit, ContractError) else what
+            findings.append(Finding(what, REMEDY.capitalize(), repair=partial(lake.set_aside, key)))
     return findings
 
 

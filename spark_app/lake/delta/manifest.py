@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal
@@ -79,6 +78,10 @@ class Manifest:
     def pauses(self) -> dict[str, Pause]:
         """The paused tables after this unit."""
         return {name: Pause(**pause) for name, pause in self.source.get("pauses", {}).items()}
+
+    def replaces(self, table: str) -> bool:
+        """Whether the unit removes all files that the table had before, and not only those of its `Change`."""
+        return self.kind == "renew" and table in self.tables
 
     @property
     def at(self) -> int:
@@ -226,11 +229,6 @@ class Manifests:
     def mark_applied(self, sequence: int) -> None:
         """Store that all units up to this one are applied."""
         write_quickly(self._storage, self._applied, sequence, "finished", owned=True)
-
-    def since(self, sequence: int) -> Iterator[Manifest]:
-        """The applied units after `sequence`, oldest first."""
-        finished = self.applied()
-        yield from (self.read(n) for n in self.numbers() if sequence < n <= finished)
 
     def named_until(self, last: int, most_bytes: int = MOST_SCANNED) -> dict[str, int]:
         """Table -> the last unit up to `last` that changes it. Reads at most `most_bytes` of manifests, newest

@@ -46,6 +46,7 @@ STEPS = (
     "columns",
     "finished",
     "synced",
+    "cursor",
     "mend",
     "attempt",
     "pass",

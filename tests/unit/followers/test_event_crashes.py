@@ -51,10 +51,10 @@ FOLLOWING = """
 lake.ends = {0: 2 * lake.opened.units.manifests.last}
 events = follow(lake)
 take(lake, 2)
-events.follow()
+events.call()
 take(lake)
-events.follow()
-events.close()
+events.call()
+events.flush()
 """
 
 
@@ -63,7 +63,7 @@ def test_a_crash_neither_loses_nor_doubles_an_event(tmp_path: Path, point: str) 
     live(tmp_path, FOLLOWING, point)
     lake = lake_of(tmp_path)
     events = follow(lake)
-    events.follow()
+    events.call()
     assert unit_numbers(lake) == list(range(1, lake.opened.units.manifests.last + 1))
 
 
@@ -75,11 +75,11 @@ events = follow(lake)
 for number in range(150):
     told.add(Event("note", f"{sys.argv[2]} {number}"))
     print(number, flush=True)
-events.follow()
-events.close()
+events.call()
+events.flush()
 told.add(Event("note", f"{sys.argv[2]} last"))
-events.follow()
-events.close()
+events.call()
+events.flush()
 """
 
 

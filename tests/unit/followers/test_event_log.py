@@ -57,11 +57,11 @@ def test_an_event_is_stored_at_once_and_moved_once(tmp_path: Path) -> None:
     assert (row.message, json.loads(row.details)) == ("one", {"a": [1, "\u00e4"]})
     take(small)
     for _ in range(2):
-        events.follow()
+        events.call()
     told.add(note("two"))
-    events.follow()
+    events.call()
     again = follow(small)
-    again.follow()
+    again.call()
     assert said(tmp_path) == ["one", "two"]
     (one,) = [row for row in rows(small, "note") if row["message"] == "one"]
     assert (one["level"], one["table"], one["unit"]) == ("WARN", "silver_uno_events", None)
@@ -74,7 +74,7 @@ def test_each_writer_has_a_spool_and_a_cursor_of_its_own(tmp_path: Path) -> None
     for name in ("app", "page"):
         for number in range(3):
             EventLog(small.lake, name).add(note(f"{name} {number}"))
-        events.follow()
+        events.call()
     assert said(tmp_path) == [f"{name} {number}" for name in ("app", "page") for number in range(3)]
 
 
@@ -84,12 +84,12 @@ def test_files_of_moved_events_are_removed_except_the_newest(tmp_path: Path) -> 
     for number in range(2 * spool.PER_FILE + 1):
         told.add(note(f"{number:03}"))
     assert len(list(tmp_path.glob("_protolake/spool/app/*"))) == 3
-    events.follow()
+    events.call()
     assert len(said(tmp_path)) == 2 * spool.PER_FILE + 1
-    events.close()
+    events.flush()
     assert len(list(tmp_path.glob("_protolake/spool/app/*"))) == 1
     EventLog(small.lake).add(note("later"))
-    events.follow()
+    events.call()
     assert said(tmp_path)[-1] == "later"
 
 
@@ -218,7 +218,7 @@ def test_the_queries_of_the_page_run(tmp_path: Path) -> None:
     small = lake_of(tmp_path)
     events = follow(small)
     take(small, 2)
-    events.follow()
+    events.call()
     page = (APP.parent / "docs" / "events.md").read_text()
     duck = duckdb.connect()
     duck.register("events", DeltaTable(str(tmp_path / "pipeline_events")).to_pyarrow_table())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import shutil
+import threading
 import time
 from collections import Counter
 from dataclasses import replace
@@ -20,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from spark_app.followers.events.event_log import EventLog
 from spark_app.followers.events.event_rows import SCHEMA, to_arrow
 from spark_app.followers.events.unit_events import MOST_TABLES, unit_events
-from spark_app.followers.kept_manifests import KeptManifests
+from spark_app.followers.runner import FollowerRunner, Followers
 from spark_app.lake.delta import inventory, torn_logs
 from spark_app.lake.delta.manifest import Manifest, Manifests, counts_of
 from spark_app.model.events import Event, EventRow
@@ -47,16 +48,23 @@ def unit_numbers(lake: SmallLake) -> list[int]:
     return sorted(row["unit"] for row in rows(lake, "unit"))
 
 
+def kept_for(lake: SmallLake, events: FollowerRunner, most_bytes: int) -> Followers:
+    """What keeps manifests for the events, which another runner follows."""
+    made = Followers([], lake.lake, lake.opened.units.manifests, threading.Event(), most_bytes)
+    made._runners["events"] = events
+    return made
+
+
 def test_each_unit_has_one_event(tmp_path: Path) -> None:
     lake = lake_of(tmp_path)
     events = follow(lake)
     take(lake, 3)
-    events.follow()
-    events.follow()
+    events.call()
+    events.call()
     take(lake, 2)
-    events.follow()
+    events.call()
     assert unit_numbers(lake) == [1, 2, 3, 4, 5]
-    assert (events.cursor(), events.paused()) == (5, None)
+    assert (events.cursor, events.paused) == (5, None)
     first = rows(lake, "unit")[0]
     assert (first["id"], first["level"], first["run"]) == ("unit/1", "INFO", RUN_ID)
     assert first["message"].startswith("Unit 1 (ingest) has 2 records in ")
@@ -71,7 +79,7 @@ def test_rows_rules_and_causes_are_summed_over_the_units_of_a_flush(tmp_path: Pa
     events = follow(lake)
     take(lake, 2)
     take(lake, latency=60)
-    events.follow()
+    events.call()
     silver = [(row["table"], row["message"], row["details"]) for row in rows(lake, "table_rows")]
     assert silver == [("silver_uno_events", "2 rows in units 1 to 3", {"rows": 2})]
     (rule,) = rows(lake, "rule")
@@ -89,7 +97,7 @@ def test_tables_that_begin_and_columns_that_are_added_are_told_with_their_unit(t
     take(lake)
     take(lake, decodable=GROWN)
     take(lake, decodable=GROWN)
-    events.follow()
+    events.call()
     begun = {row["table"]: row["unit"] for row in rows(lake, "table_admitted")}
     assert begun == {"bronze_events": 1, "quarantine_events": 1, "silver_uno_events": 1}
     (grown,) = rows(lake, "columns_added")
@@ -102,7 +110,7 @@ def test_a_table_that_is_paused_is_told_with_its_unit(tmp_path: Path) -> None:
     events = follow(lake)
     take(lake, game="poker", latency=13)
     take(lake, game="poker", latency=13)
-    events.follow()
+    events.call()
     (paused,) = rows(lake, "paused")
     assert (paused["unit"], paused["level"], paused["table"]) == (1, "ERROR", "silver_poker_events")
     assert paused["details"] == {"rule": "calm", "record": "t/0@0"}
@@ -112,10 +120,10 @@ def test_the_table_of_an_older_lake_begins_with_its_next_unit(tmp_path: Path) ->
     lake = lake_of(tmp_path)
     take(lake, 3)
     events = follow(lake)
-    events.follow()
+    events.call()
     assert unit_numbers(lake) == []
     take(lake)
-    events.follow()
+    events.call()
     assert unit_numbers(lake) == [4]
 
 
@@ -136,21 +144,21 @@ def test_a_follower_that_was_stopped_for_long_loses_nothing(tmp_path: Path) -> N
     events = follow(lake)
     take(lake)
     manifests, synced = lake.opened.units.manifests, lake.opened.units.committer.synced
-    kept = KeptManifests(manifests, [events], 1 << 30)
-    events.follow()
-    events.close()
+    kept = kept_for(lake, events, 1 << 30)
+    events.call()
+    events.flush()
     for number in range(2, 3602):
         manifests.commit(Manifest(number, "deferred", {}, {}, counts_of(Report())))
         manifests.mark_applied(number)
     synced.unit = manifests.last
     kept.forget(1, manifests.last)
     assert manifests.numbers() == list(range(1, 3602))  # 1 is the last unit of ingest
-    assert kept.describe({})["events"]["lag"] == 3600
+    assert kept.describe()["events"]["lag"] == 3600
     again = follow(lake)
-    again.follow()
+    again.call()
     assert unit_numbers(lake) == list(range(1, 3602))
-    again.close()
-    KeptManifests(manifests, [again], 1 << 30).forget(1, manifests.last)
+    again.flush()
+    kept_for(lake, again, 1 << 30).forget(1, manifests.last)
     assert manifests.numbers() == [1, 3601]
 
 
@@ -158,35 +166,35 @@ def test_a_follower_whose_units_are_gone_is_paused_until_a_person_decides(tmp_pa
     lake = lake_of(tmp_path)
     events = follow(lake)
     take(lake, 2)
-    events.follow()
-    events.close()
+    events.call()
+    events.flush()
     take(lake, 8)
     manifests = lake.opened.units.manifests
     size = sum(manifests._storage.size(manifests._key(number)) or 0 for number in (8, 9, 10))
-    kept = KeptManifests(manifests, [events], size)
+    kept = kept_for(lake, events, size)
     kept.forget(1, 10)
     assert manifests.numbers() == [8, 9, 10]
     again = follow(lake)
-    again.follow()
+    again.call()
     assert unit_numbers(lake) == [1, 2]
-    assert "units 3 to 7 were removed" in str(again.paused())
-    assert "--accept-gap" in str(KeptManifests(manifests, [again], size).describe({})["events"]["paused"])
+    assert "units 3 to 7 were removed" in str(again.paused)
+    assert "--accept-gap" in str(again.paused)
     take(lake)
-    again.follow()
+    again.call()
     assert unit_numbers(lake) == [1, 2]
     decided = follow(lake, accepted=manifests.last)
-    decided.follow()
+    decided.call()
     assert unit_numbers(lake) == [1, 2, 8, 9, 10, 11]
     (gap,) = rows(lake, "gap")
     assert (gap["level"], gap["details"]) == ("WARN", {"units": [3, 7]})
-    assert decided.paused() is None
+    assert decided.paused is None
 
 
 def test_events_expire_with_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = lake_of(tmp_path, events={"keep_days": 1})
     events = follow(lake)
     take(lake, 2)
-    events.follow()
+    events.call()
     old = rows(lake)
     past = int((time.time() - 2 * 86_400) * 1e6)
     monkeypatch.setattr(
@@ -194,12 +202,12 @@ def test_events_expire_with_their_files(tmp_path: Path, monkeypatch: pytest.Monk
         lambda layout, units: [replace(row, happened_at=past) for row in unit_events(layout, units)],
     )
     take(lake)
-    events.follow()
+    events.call()
     assert len(rows(lake)) > len(old)
     monkeypatch.undo()
     take(lake)
     again = follow(lake)
-    again.follow()
+    again.call()
     assert unit_numbers(lake) == [1, 2, 4]
 
 
@@ -208,7 +216,7 @@ def test_the_table_is_compacted_and_cleaned_as_any_other(tmp_path: Path) -> None
     events = follow(lake)
     for _ in range(40):
         take(lake)
-        events.follow()
+        events.call()
     table = DeltaTable(str(lake.lake.path(TABLE)))
     assert len(table.file_uris()) < 8
     assert len(list(lake.lake.path(TABLE).glob("*.parquet"))) < 35
@@ -220,13 +228,13 @@ def test_another_writer_of_the_table_does_no_harm(tmp_path: Path) -> None:
     lake = lake_of(tmp_path)
     events = follow(lake)
     take(lake)
-    events.follow()
+    events.call()
     table = DeltaTable(str(lake.lake.path(TABLE)))
     table.alter.set_table_properties({"delta.logRetentionDuration": "interval 7 days"})
     take(lake)
     with pytest.raises(Exception, match="another writer has changed"):
-        events.follow()
-    events.follow()
+        events.call()
+    events.call()
     assert unit_numbers(lake) == [1, 2]
 
 
@@ -234,15 +242,15 @@ def test_a_table_that_was_removed_begins_again(tmp_path: Path) -> None:
     lake = lake_of(tmp_path)
     events = follow(lake)
     take(lake, 2)
-    events.follow()
+    events.call()
     shutil.rmtree(lake.lake.path(TABLE))
     take(lake)
     with pytest.raises(DeltaError, match="has changed or removed"):
-        events.follow()
+        events.call()
     take(lake)
-    events.follow()
+    events.call()
     take(lake)
-    events.follow()
+    events.call()
     assert unit_numbers(lake) == [5]
 
 
@@ -259,9 +267,9 @@ def test_readers_find_events_by_filters(tmp_path: Path) -> None:
     lake = lake_of(tmp_path)
     events = follow(lake)
     take(lake, 3)
-    events.follow()
+    events.call()
     take(lake, 2)
-    events.follow()
+    events.call()
     path = str(lake.lake.path(TABLE))
     since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
     scan = pl.scan_delta(path).filter(pl.col("happened_at") > since, pl.col("kind") == "unit", pl.col("unit") >= 4)
@@ -297,8 +305,8 @@ def test_the_doctor_removes_lost_files_from_the_table(tmp_path: Path) -> None:
     events = follow(lake)
     for _ in range(2):
         take(lake)
-        events.follow()
-    events.close()
+        events.call()
+    events.flush()
     lake.opened.units.committer.close()
     assert examine(lake) == []
     max(lake.lake.path(TABLE).glob("*.parquet"), key=lambda path: path.stat().st_mtime).unlink()
@@ -308,7 +316,7 @@ def test_the_doctor_removes_lost_files_from_the_table(tmp_path: Path) -> None:
     assert examine(lake) == []
     assert unit_numbers(lake) == [1]
     take(lake)
-    follow(lake).follow()
+    follow(lake).call()
     assert unit_numbers(lake) == [1, 3]
 
 
@@ -317,7 +325,7 @@ def test_the_other_parts_know_the_table(tmp_path: Path) -> None:
     take(lake, 2)
     events = follow(lake)
     take(lake, 2)
-    events.follow()
+    events.call()
     units, layout = lake.opened.units, lake.settings.tables.layout
     units.committer.close()
     assert inventory.examine(lake.lake, units.manifests, units.committer, layout) == []
@@ -332,7 +340,7 @@ def test_a_table_ahead_of_the_manifests_is_found(tmp_path: Path) -> None:
     lake = lake_of(tmp_path)
     events = follow(lake)
     take(lake, 2)
-    events.follow()
+    events.call()
     lake.lake.path(lake.lake.manifests).joinpath(f"{2:012d}.json").unlink()
     units = lake.opened.units
     found = inventory.examine(lake.lake, Manifests(lake.lake), units.committer, lake.settings.tables.layout)
@@ -343,29 +351,30 @@ def test_a_log_that_a_power_cut_has_torn_is_written_again(tmp_path: Path) -> Non
     lake = lake_of(tmp_path)
     events, told = follow(lake), EventLog(lake.lake)
     take(lake, 2)
-    events.follow()
-    events.close()
+    events.call()
+    events.flush()
     take(lake, 2)
     told.add(Event("note", "one"))
-    events.follow()
+    events.call()
     (last,) = [max(lake.lake.path(TABLE).glob("_delta_log/*.json"))]
     lines = last.read_bytes().splitlines(keepends=True)
     last.write_bytes(b"".join(lines[:-1]))  # without the transaction of the units, but with that of the spool
     assert b'"txn"' in lines[-2]
     lake = lake_of(tmp_path)
-    follow(lake).follow()
+    follow(lake).call()
     assert unit_numbers(lake) == [1, 2, 3, 4]
     assert [row["message"] for row in rows(lake, "note")] == ["one"]
 
 
 def test_a_unit_costs_ingest_next_to_nothing(tmp_path: Path) -> None:
     lake = lake_of(tmp_path)
-    events = follow(lake)
+    follow(lake)
     take(lake)
     unit = lake.opened.units.manifests.read(1)
+    offer = lake.opened.units.on_commit
     began = time.perf_counter()
     for _ in range(1000):
-        events.offer(unit)
+        offer(unit)
     assert (time.perf_counter() - began) / 1000 < 0.001
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from spark_app.lake import cursors
 from spark_app.lake.delta import inventory
 from spark_app.lake.delta.findings import Finding, refuse
 from spark_app.lake.lake import Lake
@@ -229,6 +230,18 @@ def test_what_may_be_lost_with_the_machine_stops_nothing(lake: Lake, name: str, 
     (lake.path(lake.schemas) / "ledger.json").write_text("[]")
     (lake.path(lake.state) / name).write_text(text)
     refuse(examine(lake))
+
+
+@pytest.mark.parametrize("text", ["{", '{"unit": 99}'])
+def test_a_cursor_that_cannot_be_right_is_moved_aside(lake: Lake, text: str) -> None:
+    cursors.store(lake, "deliver", 8)
+    cursors.store(lake, "gold", 7)
+    assert examine(lake) == []
+    (lake.path(lake.followers) / "gold.json").write_text(text)
+    (found,) = examine(lake)
+    assert ("gold.json" in found.what, found.fatal) == (True, True)
+    assert "moved" in found.repair()  # type: ignore[misc]
+    assert examine(lake) == []
 
 
 @pytest.mark.parametrize("mark", ["unit", "folded"])

@@ -182,14 +182,6 @@ def test_half_written_manifest_is_no_manifest(tmp_path: Path) -> None:
     assert Manifests(lake).last == 2
 
 
-def test_since_ends_with_what_is_finished(tmp_path: Path) -> None:
-    lake = open_lake(tmp_path)
-    manifests = decide(lake, 3)
-    manifests.commit(ingest_unit(lake, 4, ROWS))
-    assert [unit.sequence for unit in manifests.since(1)] == [2, 3]
-    assert [unit.sequence for unit in manifests.since(4)] == []
-
-
 def test_forget_keeps_what_somebody_needs(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     manifests = decide(lake, 8)

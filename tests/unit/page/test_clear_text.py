@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from spark_app.followers.events.event_log import EventLog
-from spark_app.followers.events.events_table import EventsTable
 from spark_app.followers.events.settings_event import settings_event
 from spark_app.units.driver.status import Status
 from tests.chaos import read_back
 from tests.support.clear_text import places_of
+from tests.support.following import follow_events
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
 from tests.support.projections import EVENTS, GROWN, event, hashed, key_file, lake_of
@@ -70,12 +70,10 @@ def test_a_lake_that_hides_nothing_shows_it_everywhere(tmp_path: Path) -> None:
 
 def test_hidden_text_is_only_in_the_records(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     lake = lake_of(tmp_path / "lake", HIDDEN, **SECTIONS)
-    manifests, synced = lake.opened.units.manifests, lake.opened.units.committer.synced
     EventLog(lake.lake).add(settings_event(lake.lake, lake.settings))
-    events = EventsTable(lake.lake, lake.settings, manifests, synced)
-    events.begin()
+    events = follow_events(lake.opened)
     take(lake)
-    events.follow()
+    events.call()
     lake.fold("_landed_at")
     lake.units.check_rules()
     status = Status(lake.lake, lake.settings.tables.layout)

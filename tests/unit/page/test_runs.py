@@ -63,7 +63,7 @@ def small_lake(root: Path) -> SmallLake:
     take(lake, 2)
     take(lake, decodable=GROWN)
     take(lake, game="poker", latency=13)
-    events.follow()
+    events.call()
     return lake
 
 

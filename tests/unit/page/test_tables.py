@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
-from spark_app.followers.events.events_table import EventsTable
 from spark_app.lake.lake import Lake
 from spark_app.model.table_names import TableNames
 from spark_app.page.jobs import entry as jobs
@@ -24,6 +23,7 @@ from spark_app.page.views.query import examples
 from spark_app.page.views.table import snippets
 from spark_app.settings.watching import Page
 from tests.support.answers import Answers
+from tests.support.following import follow_events
 from tests.support.frames import batch_of
 from tests.support.games import Game
 from tests.support.lakes import SmallLake
@@ -52,17 +52,15 @@ def grown(answers: Answers, root: Path) -> Game:
     """Six units of ten rows, the last two of a later version; each has two rows that fail `small` and one without a
     gamer, and the events say so."""
     game = Game(answers, root, FIRST, SECOND, expectations=RULES)
-    units = game.lake.opened.units
-    events = EventsTable(game.lake.lake, game.lake.settings, units.manifests, units.committer.synced)
-    events.begin()
+    events = follow_events(game.lake.opened)
     for unit in range(6):
         rows = [{"game_name": "uno", "gamer_id": f"g{n}", "score": n, "picture": "AAEC"} for n in range(10)]
         rows[0]["gamer_id"] = ""
         if unit > 3:
             rows = [row | {"country": "<b>FI</b>", "tags": ["a", "b"]} for row in rows]
         game.send(1 if unit < 4 else 2, *rows)
-        events.follow()
-    events.close()
+        events.call()
+    events.flush()
     return game
 
 
@@ -237,8 +235,7 @@ def test_values_of_any_kind_are_shown(tmp_path: Path) -> None:
 
 def test_a_table_without_rows_has_none(tmp_path: Path) -> None:
     lake = SmallLake(tmp_path / "lake", EVENTS)
-    units = lake.opened.units
-    EventsTable(lake.lake, lake.settings, units.manifests, units.committer.synced).begin()
+    follow_events(lake.opened)
     found = do(lake, "table", "pipeline_events")
     assert (found["rows"]["rows"], found["files"]["count"], found["files"]["written_at"]) == ([], 0, None)
 
