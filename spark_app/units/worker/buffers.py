@@ -48,6 +48,10 @@ class Buffers:
         self.silver.setdefault(rows.schema, []).append(rows)
         self.bytes += rows.nbytes
 
+    def keep_silver(self, rows: Groups) -> None:
+        """Keep these rows of silver tables only, and free the others."""
+        self.silver = rows
+
     def new_columns(self) -> list[str]:
         """The paths of the columns that have no field id yet."""
         own = {rows.schema for parts in self._own.values() for rows in parts}

@@ -62,9 +62,9 @@ class Tally:
         """Note the first row of a table that pauses it."""
         self.report.merge(Report(failing={name: list(row)}))
 
-    def count_held(self, name: str, rows: int) -> None:
-        """Count rows of a paused table."""
-        self.report.merge(Report(deferred=rows, held={name: rows}))
+    def count_deferred(self, rows: int, held: str = "") -> None:
+        """Count deferred rows; `held` is the routing name of their table if it is paused."""
+        self.report.merge(Report(deferred=rows, held={held: rows} if held else {}))
 
     def count_new_id(self, key: SchemaKey, records: int) -> None:
         if str(key) in self.report.new_ids or len(self.report.new_ids) < MOST_REPORTED:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -318,6 +319,13 @@ def test_thousands_of_distinct_kinds_in_one_batch_cost_little(tmp_path: Path, va
         assert run([batch], plan_for(tmp_path / next(lakes))).bronze == len(values)
 
     assert least_cpu(take) < 1
+
+
+def test_the_readme_lists_the_steps_in_their_order() -> None:
+    readme = (Path(task.__file__).parents[2] / "README.md").read_text()
+    named = re.findall(r"^\| (\w+) \|", readme, re.MULTILINE)
+    first = named.index("frame")
+    assert named[first : first + len(task.STEPS)] == [step.__name__ for step in task.STEPS]
 
 
 def test_many_tables_get_a_file_each(tmp_path: Path) -> None:
