@@ -27,7 +27,7 @@ from spark_app.followers.events.settings_event import keep_settings, settings_ev
 from spark_app.followers.gold.aggregate import Aggregator
 from spark_app.followers.registry import FOLLOWERS, FollowerContext
 from spark_app.followers.runner import FollowerRunner, Followers
-from spark_app.lake.delta import inventory, statistics
+from spark_app.lake.delta import inventory
 from spark_app.lake.delta.findings import refuse
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
@@ -146,7 +146,6 @@ class Pipeline:
         refuse(
             inventory.examine(self.lake, opened.units.manifests, opened.units.committer, self._settings.tables.layout)
         )
-        refuse(statistics.earlier(self.lake))
         checkpoint.check(self.lake, opened.units.manifests.last_ingest, opened.units.committer.synced.rebooted)
         self.status.set_rows(initial_counts.count_rows(opened), opened.tables.admitted)
         self.status.set_quarantine(initial_counts.count_open_causes(opened))

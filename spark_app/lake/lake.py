@@ -59,7 +59,6 @@ class Lake:
     followers = f"{STATE}/followers"
     settings = f"{STATE}/settings.json"
     synced = f"{STATE}/synced.json"
-    statistics = f"{STATE}/statistics.json"
     checkpoint = f"{STATE}/checkpoint"
     requests = f"{STATE}/requests"
     attempts = f"{STATE}/attempts.json"
@@ -182,11 +181,6 @@ class Lake:
             remedy += "PROTOLAKE_GID to its owner"
         return ConfigurationError(f"lake.path: cannot write to {self.address} ({why}); {remedy}")
 
-    def mark_statistics(self) -> None:
-        """Record that all files have correct statistics."""
-        if not self.storage.exists(self.statistics):
-            write_durably(self.storage, self.statistics, '{"right": true}\n', "statistics")
-
     def known_identity(self) -> str:
         """The lake's id; empty if the app has not made it yet, or it is damaged."""
         try:
@@ -208,7 +202,6 @@ class Lake:
                     f"{path} is missing although {self.address} has tables",
                     "restore it from a backup, or run `doctor --repair`, which finds the id in bronze",
                 )
-            self.mark_statistics()  # the lake is new: no earlier release has written to it
             write_durably(self.storage, self.id, f"protolake-{uuid.uuid4()}\n", "identity")
         found = self.storage.get(self.id).decode(errors="replace").strip()
         if not IDENTITY.fullmatch(found):

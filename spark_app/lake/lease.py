@@ -172,7 +172,7 @@ class ObjectLease(Lease):
                         f"lake {self._storage.root} is in use by {found['owner']}: stop that process first"
                     )
                 seen, since = found, time.monotonic()
-            if time.monotonic() > since + max(self._lasts_s, found.get("lasts", 0)):
+            if time.monotonic() > since + max(self._lasts_s, found["lasts"]):
                 return found
             time.sleep(POLL_S * 5)
 

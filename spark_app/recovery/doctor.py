@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from posixpath import basename
 
-from spark_app.lake.delta import inventory, statistics, torn_logs
+from spark_app.lake.delta import inventory, torn_logs
 from spark_app.lake.delta.commit import TableCommitter
 from spark_app.lake.delta.durability import DurabilityMark
 from spark_app.lake.delta.findings import Finding
@@ -294,7 +294,6 @@ CHECKS: list[Callable[[LakeUnderCheck], list[Finding]]] = [
     _checkpoint,
     lambda p: file_checks.torn(p.lake, p.committer, p.settings.tables.layout, lambda name: _ask_rebuild(p.lake, name)),
     lambda p: file_checks.orphans(p.lake, p.manifests, p.committer),
-    lambda p: statistics.examine(p.lake, p.committer.tables, p.settings.tables.layout, p.committer.synced),
     lambda p: taken_checks.examine(p.lake),
     _scratch,
     _numbering,

@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from spark_app.lake.delta import log_entry, rewrite, statistics
+from spark_app.lake.delta import log_entry, rewrite
 from spark_app.lake.delta.durability import DurabilityMark
 from spark_app.lake.delta.merged_files import LocalMerger, Merge, Merged, Merger, discard
 from spark_app.lake.delta.table_handles import Tables
@@ -143,7 +143,7 @@ class Maintainer:
     def _tidy(self, name: str, plan: _Plan) -> None:
         with self._keeping_on(name):
             table, merged, into = plan.table, sum(len(one.paths) for one in plan.merges), len(plan.merges)
-            statistics.update(self._tables, name)
+            self._tables.index(name)
             removed = vacuum_and_clean_log(
                 self._tables.lake, name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0
             )

@@ -200,32 +200,9 @@ def reach(columns: pa.Schema) -> int:
     return max([STATISTICS_COLUMNS, *(position + 1 for position, _, _ in _describe(columns).bounded)])
 
 
-def indexed(columns: pa.Schema) -> list[str]:
-    """Names of the columns of a table whose bounds may be in Delta's log, at any position: in a file that was written
-    before a struct gained fields, the columns have other positions."""
-    return [field.name for field in columns if _bounds_of(field.type) is not _none]
-
-
-def statistics_of(footer: pq.FileMetaData) -> str:
-    """Delta's statistics, as JSON, of a file from any writer."""
-    return _to_json(_statistics(footer, list(_bounded(footer.schema))))
-
-
 def _to_json(found: dict[str, Any]) -> str:
     """JSON without escaped characters: delta-rs (1.6.6) misreads an escaped character beyond U+1FFFF."""
     return json.dumps(found, ensure_ascii=False)
-
-
-def floating(footer: pq.FileMetaData) -> list[str]:
-    """Parquet paths of the floating-point columns, at any depth, with bounds in at least one row group."""
-    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    leaves = [(number, footer.schema.column(number)) for number in range(footer.num_columns)]
-    return [
-        leaf.path
-        for number, leaf in leaves
-        if leaf.physical_type in FLOATING
-        and any((s := group.column(number).statistics) is not None and s.has_min_max for group in groups)
-    ]
 
 
 def _statistics(footer: pq.FileMetaData, columns: Bounded) -> dict[str, Any]:

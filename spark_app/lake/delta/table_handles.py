@@ -201,7 +201,9 @@ class Tables:
 
     def index(self, name: str) -> None:
         """Set the table property that makes readers use the bounds of all columns with statistics."""
-        table = self._handles[name]
+        table = self.get(name)
+        if table is None:
+            return
         wanted = skipping(columns_of(table))
         had = table.metadata().configuration.get(INDEXED)
         if had is None or 0 <= int(had) < int(wanted[INDEXED]):  # -1: all

@@ -56,7 +56,6 @@ STEPS = (
     "tables",
     "leave",
     "compact",
-    "statistics",
     "properties",
     "vacuum",
     "round",

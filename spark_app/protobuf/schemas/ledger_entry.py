@@ -21,7 +21,7 @@ class Entry:
 
     Attributes:
         met_at: when it was first seen, seconds since 1970; `schemas.unknown_id_grace_s` counts from here.
-        digest: the digest of its descriptor set, if it is decodable or stopped; "" = an earlier release stopped it.
+        digest: the digest of its descriptor set, if it is decodable or stopped.
         cause, detail: the reason of a refused schema. A waiting schema has only a detail, unless it is paused.
         version: its version in a configured subject, if it has one.
         form: the registered form of the file with its messages, if there is a digest; None = an earlier release added

@@ -96,7 +96,7 @@ class DeltaListing:
         write_durably(self._storage, self._began, json.dumps(began), "taken.began")
 
     def _check_table(self) -> None:
-        """Lakes of earlier releases have no id noted.
+        """A beginning that was noted anew, from the last unit, has no id.
 
         Raises:
             ContractError: another table is there.

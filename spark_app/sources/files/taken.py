@@ -123,7 +123,7 @@ class TakenFiles:
 
         try:
             with self._storage.open_input(key) as file:
-                return _with_tag(read_table(file))
+                return read_table(file).select(SCHEMA.names).cast(SCHEMA)
         except (OSError, pa.ArrowException, KeyError) as error:
             if is_store_error(error):
                 raise
@@ -218,13 +218,6 @@ def _parquet(rows: pa.Table) -> memoryview:
     sink = pa.BufferOutputStream()
     write_table(rows, sink, compression="zstd")
     return memoryview(sink.getvalue())
-
-
-def _with_tag(rows: pa.Table) -> pa.Table:
-    """Segments of earlier releases have no tags."""
-    if "tag" not in rows.column_names:
-        rows = rows.append_column("tag", pa.repeat(pa.scalar(""), len(rows)))
-    return rows.select(SCHEMA.names).cast(SCHEMA)
 
 
 def _newest(tables: Iterable[pa.Table]) -> pa.Table:

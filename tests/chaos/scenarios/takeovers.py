@@ -38,7 +38,7 @@ OF_BUMPS = ("columns", "descriptors", "field_ids", "ledger")
 LATE = ("forget", "vacuum", "clean_log")
 OF_NEW_TABLES = ("gold.replace", "gold.state")
 OF_TAKERS = ("round",)  # an app that takes a lake over completes the deletes of the one before
-BY_CHANCE = ("began", "rules", "statistics", "definitions", "reference", "tables", "settings", "properties")
+BY_CHANCE = ("began", "rules", "definitions", "reference", "tables", "settings", "properties")
 
 
 @dataclass

@@ -108,7 +108,6 @@ def test_an_app_begins_on_such_a_lake_as_on_an_empty_one(new_lake: Lake, tmp_pat
         assert lake.tables() == []
         assert lake.known_identity() == ""
         assert lake.known_identity() != lake.identity() == lake.known_identity()
-        assert lake.storage.exists(lake.statistics)
 
 
 def test_no_alert_fires_before_there_is_an_app(new_lake: Lake) -> None:

@@ -6,18 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
-from spark_app.lake.delta import statistics
-from spark_app.lake.delta.commit import TableCommitter
-from spark_app.lake.delta.manifest import Manifests
 from spark_app.lake.lake import Lake
-from spark_app.model.table_names import TableNames
 from spark_app.recovery import requests
-from spark_app.settings.storing import LakeSettings
 from tests.support import golden_lake
 from tests.support.golden_lake import ALONE, ARCHIVE, EARLIER, ROWS
 
@@ -91,29 +84,3 @@ def test_nothing_in_it_names_the_place_where_it_was_made(lake: Path) -> None:
 
 def test_it_stays_small() -> None:
     assert ARCHIVE.stat().st_size < MOST_BYTES
-
-
-@pytest.mark.parametrize(
-    ("table", "where"),
-    [
-        ("silver_poker_events", "chips = 9223372036854775808"),
-        ("silver_poker_events", "chips = 18446744073709551615"),
-        ("silver_rummy_events", "isnan(odds)"),
-    ],
-)
-def test_rows_that_its_statistics_hide_are_found_once_they_are_put_right(lake: Path, table: str, where: str) -> None:
-    assert 0 in rows_where(lake, table, where)
-    manifests, settings = Manifests(Lake(lake)), LakeSettings()
-    committer = TableCommitter(Lake(lake), manifests, settings)
-    [finding] = statistics.examine(Lake(lake), committer.tables, TableNames(), committer.synced)
-    assert finding.repair is not None
-    finding.repair()
-    assert rows_where(lake, table, where) == (1, 1)
-
-
-def rows_where(lake: Path, table: str, where: str) -> tuple[int, int]:
-    """As many as delta-rs finds by its log's bounds, and DuckDB by those of the files."""
-    found = DeltaTable(str(lake / table))
-    by_log = QueryBuilder().register("t", found).execute(f"select * from t where {where}").read_all()
-    [(counted,)] = duckdb.sql(f"select count(*) from read_parquet({found.file_uris()}) where {where}").fetchall()
-    return pa.table(by_log).num_rows, counted
