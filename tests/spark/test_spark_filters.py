@@ -48,9 +48,9 @@ def files_read(frame: DataFrame) -> int:
     return sum(int(found.apply("numFiles").value()) for found in metrics if found.contains("numFiles"))
 
 
-@pytest.mark.parametrize("by_id", ["false", "true"])
+@pytest.mark.parametrize("by_id", ["false", pytest.param("true", marks=pytest.mark.nightly)])
 @given(filters.units())
-@examples(0.01, least=3)
+@examples(0.01, least=1)
 def test_filters_find_every_row(spark: SparkSession, by_id: str, units: list[pa.Table]) -> None:
     """The merged file has field ids, the other has none."""
     spark.conf.set(BY_ID, by_id)

@@ -211,6 +211,7 @@ jvm.end(clean=False)
 """
 
 
+@pytest.mark.nightly
 def test_a_dataframe_of_the_shell_writes_nothing(spark_settings: Settings, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WRITES, spark_settings.model_dump_json(), str(tmp_path / "table")],
@@ -295,7 +296,8 @@ def test_the_jvm_ignores_ctrl_c_and_no_python_runs_in_its_fork(
     assert given == {"stdin": subprocess.PIPE}
 
 
-@pytest.mark.parametrize("script", [pytest.param(KILLED_AT_ONCE, marks=pytest.mark.nightly), KILLED_WHEN_CONNECTED])
+@pytest.mark.nightly
+@pytest.mark.parametrize("script", [KILLED_AT_ONCE, KILLED_WHEN_CONNECTED])
 def test_a_jvm_that_is_killed_while_it_starts_is_started_again(
     spark_settings: Settings, tmp_path: Path, script: str
 ) -> None:

@@ -91,7 +91,6 @@ def test_what_goes_on_waiting_of_a_mixed_file_is_written_once(
     assert files_of(parts) == {name: offsets for name, offsets in left.items() if offsets == [2, 3]}
 
 
-@pytest.mark.nightly
 def test_a_file_with_more_than_a_unit_takes_is_cut_once(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (size_backoff, deferred_files):
         monkeypatch.setattr(module, "MOST_AT_ONCE", 4)
@@ -113,7 +112,6 @@ def test_a_file_with_more_than_a_unit_takes_is_cut_once(new_parts: NewParts, mon
     assert placed(parts) == {DEFERRED: [], "silver_rummy_events": [*range(13)]}
 
 
-@pytest.mark.nightly
 def test_small_files_are_merged_and_no_record_is_written_often(new_parts: NewParts) -> None:
     """Hundreds of units with a waiting record each: the files stay few, whichever start merges them."""
     parts = new_parts(lake={"compact_files": 5, "log_retention_hours": 1 / 3600})
@@ -152,7 +150,6 @@ def test_a_merge_that_crashes_is_redone_once(new_parts: NewParts, monkeypatch: p
     assert placed(parts) == {DEFERRED: [], "silver_rummy_events": [0, 1]}
 
 
-@pytest.mark.nightly
 def test_files_that_an_earlier_release_merged_or_wrote_without_the_schema_are_taken(
     new_parts: NewParts, answers: Answers
 ) -> None:
@@ -176,7 +173,6 @@ def test_files_that_an_earlier_release_merged_or_wrote_without_the_schema_are_ta
     assert placed(parts) == {DEFERRED: [], "silver_rummy_events": [0, 1]}
 
 
-@pytest.mark.nightly
 def test_the_lock_is_only_held_for_the_unit(new_parts: NewParts, answers: Answers) -> None:
     """While a file is summed up and while the registry is asked, others may decide units."""
     parts = new_parts(answers.url)

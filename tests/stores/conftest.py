@@ -16,6 +16,18 @@ from tests.support.exports import BucketExports, DiskExports, Exports
 from tests.support.stores import SEAWEEDFS, Moto, place_in
 
 STORES = ["moto", SEAWEEDFS]
+VERBS = ("test_stores_verbs.py", "test_stores_race.py")  # prove what SeaweedFS does
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is built on these verbs runs on moto in the fast tier."""
+    for item in items:
+        if (
+            item.path.parent == Path(__file__).parent
+            and item.path.name not in VERBS
+            and item.get_closest_marker("stack")
+        ):
+            item.add_marker(pytest.mark.nightly)
 
 
 @pytest.fixture(params=STORES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from google.protobuf import message_factory
@@ -36,8 +37,12 @@ def renamed(decodable: Decodable, key: SchemaKey, package: str) -> Decodable:
 
 def message_class(decodable: Decodable, name: str) -> Any:
     """Google's class of a message by its full name."""
-    pool, _ = load_files(decodable.descriptor_set)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+    return message_factory.GetMessageClass(_pool(decodable.descriptor_set).FindMessageTypeByName(name))
+
+
+@functools.lru_cache(64)
+def _pool(descriptor_set: bytes) -> Any:
+    return load_files(descriptor_set)[0]
 
 
 def catalog_of(*decodables: Decodable, refused: dict[SchemaKey, tuple[str, str]] | None = None) -> Catalog:

@@ -153,8 +153,8 @@ def test_a_run_goes_on_with_the_tests_that_have_not_passed(tmp_path: Path, worke
     passed = tmp_path / "passed"
     passed.touch()
     line = [sys.executable, "-m", "pytest", "-q", "-p", "tests.passed", "-c", os.devnull, "--rootdir", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(tiers.ROOT), "PROTOLAKE_TESTS_PASSED": str(passed)}
-    del environment["PYTEST_XDIST_WORKER"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    environment |= {"PYTHONPATH": str(tiers.ROOT), "PROTOLAKE_TESTS_PASSED": str(passed)}
 
     def run() -> tuple[int, list[str]]:
         done = subprocess.run(

@@ -335,6 +335,7 @@ SCORES = {
 }
 
 
+@pytest.mark.nightly
 def test_245_wrapped_games_have_a_table_and_a_schema_each(tmp_path: Path) -> None:
     games = [f"game{number}" for number in range(245)]
     schemas: dict[SchemaKey, Decodable] = {}
