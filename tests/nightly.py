@@ -44,7 +44,9 @@ def main() -> int:
         return 0
     if given.selected is not None:
         return selected(needed, last, given.selected, given.workers)
-    return nightly(given.shards or list(needed), given.workers)
+    if not (names := given.shards or list(needed)):
+        print("every shard is green")
+    return nightly(names, given.workers)
 
 
 def selected(needed: Parts, last: tiers.Record, minutes: float, workers: str) -> int:
@@ -52,7 +54,8 @@ def selected(needed: Parts, last: tiers.Record, minutes: float, workers: str) ->
     needed.pop(IN_FAST, None)
     chosen, left = tiers.within(needed, last, minutes)
     failed = [name for name, parts in chosen.items() if not run(name, parts, workers)]
-    print("\n".join(f"not run: {line}" for line in _lines(left, last)))
+    for line in _lines(left, last) or ["nothing that the changes need"]:
+        print(f"not run: {line}")
     return _end(failed)
 
 
