@@ -34,15 +34,15 @@ Failures = dict[int, tuple[str, list[str]]]  # record -> its silver table, the r
 
 
 def check_landed(chunk: Chunk, found: Found) -> None:
-    """Check that each row of a silver table passes the rules of its definition, if its columns are as they were sent;
-    `check_sent` checks the others."""
+    """Check that each row of a silver table passes the rules of its definition, if its columns say so; `check_sent`
+    checks the others."""
     if "_definition" not in found.rows.column_names:
         return
     numbers = found.column("_definition")
     for number in numbers.unique().drop_null().to_pylist():
         places = np.flatnonzero(np.asarray(pc.equal(numbers, number).fill_null(False)))
         rules = _rules_of(chunk, number)
-        if chunk.snapshot.touched(number):
+        if chunk.snapshot.is_checked_as_sent(number):
             continue
         if rules is None:
             chunk.add(ALTERED, found.table.name, found.slots[places], "_definition")
@@ -62,8 +62,8 @@ def _rules_of(chunk: Chunk, number: int) -> list[Rule] | None:
 
 
 def check_sent(chunk: Chunk, piece: Piece, table: str, number: int) -> np.ndarray:
-    """For each record of rows with a projection: the rule that it fails as it was sent, "" = none, or one that other
-    settings of the app explain, which is noted."""
+    """For each record of rows that do not show it themselves: the rule that it fails as it was sent, "" = none, or one
+    that other settings of the app explain, which is noted."""
     keys = chunk.snapshot.settings.decode.framed_keys
     failures = [rules for _, rules in _fail(chunk, piece, table, number, keys).values()]
     wrong = np.array(

@@ -115,7 +115,7 @@ def _by_definition(rows: pa.Table) -> Iterator[tuple[int, np.ndarray]]:
 def _check_part(chunk: Chunk, found: Found, slots: np.ndarray, piece: Piece, actual: pa.Table, number: int) -> None:
     """Check the rows of one definition."""
     name = found.table.name
-    if chunk.snapshot.touched(number):
+    if chunk.snapshot.is_checked_as_sent(number):
         failed = check_sent(chunk, piece, name, number)
         for why in sorted(set(failed) - {""}):
             chunk.add(MISPLACED, name, slots[failed == why], why)

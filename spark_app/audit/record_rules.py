@@ -320,6 +320,10 @@ class RecordRules:
             places.causes[row] = frozenset({Cause.ROUTE_NAME})
         return None
 
+    def descriptor_set(self, key: SchemaKey) -> bytes:
+        """That by which payloads of a decodable schema are read."""
+        return self._schemas.descriptor_set(key)
+
     def key_text(self, key: bytes | None, headers: Sequence[Any] | None) -> Json | None:
         """The record key as JSON; None if it has no frame or cannot be decoded."""
         frame = None if key is None else frame_of(key, headers, KEY_HEADER)

@@ -96,9 +96,16 @@ class Schemas:
         every = _all(self._own(key), self._way(key) is not SKIPS)
         return next((index for index, message in every if message.full_name == full_name), ())
 
+    def descriptor_set(self, key: SchemaKey) -> bytes:
+        """The descriptor set of a decodable schema, with the names of its columns."""
+        return self._storage.get(f"{self._folder}/{self._digest(key)}.fds")
+
+    def _digest(self, key: SchemaKey) -> str:
+        return str(self._entries[key].get("decoded") or self._entries[key]["digest"])
+
     def _own(self, key: SchemaKey) -> list[Descriptor]:
         """The top-level messages of the schema's own file, or of the file that it re-exports if it declares no type."""
-        return self._declared(self._entries[key].get("decoded") or self._entries[key]["digest"])
+        return self._declared(self._digest(key))
 
     def _declared(self, digest: str) -> list[Descriptor]:
         """As `_own`, of a descriptor set."""

@@ -1,6 +1,7 @@
 """The rows of records as they were sent, as Arrow tables in which expressions are evaluated.
 
-The engine that evaluates them is that of the writer: what it makes of rows is proven by its own tests.
+The engine that evaluates them is that of the writer, and so is what judges messages by the rules in their .proto: what
+they make of rows is proven by tests of their own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from spark_app.audit.chunk import Chunk
 from spark_app.audit.expected import Json
 from spark_app.audit.record_rules import Piece
 from spark_app.audit.values import DoesNotFit, held
+from spark_app.tables.expectations.proto_rules import VIOLATED, judge_of
 from spark_app.tables.sql.engine import failures
 from spark_app.tables.sql.names import columns_in
 
@@ -68,6 +70,9 @@ def sent_rows(
             kind = known.field(name).type if in_table else types.get(name)  # type: ignore[union-attr]
             columns[name] = _array(values, kind or type_of(chunk, name))
     columns |= {name: values for name, values in _lineage(chunk, piece) if name in named}
+    if VIOLATED.name in named:
+        judge = judge_of(chunk.rules.descriptor_set(piece.key), type(piece.messages[0]).DESCRIPTOR.full_name)
+        columns[VIOLATED.name], _ = judge.violations(piece.payloads)
     if keys and "_key" in named:
         columns["_key"] = _keys(chunk, piece.rows)
     return pa.table(columns)

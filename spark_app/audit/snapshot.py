@@ -25,6 +25,7 @@ from spark_app.model.errors import ConfigurationError, ContractError, Unreachabl
 from spark_app.model.offsets import Offsets, Span
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.settings.models import Settings
+from spark_app.tables.expectations.proto_rules import are_judged
 
 FAR = 2**62  # beyond every offset
 COORDINATES = ("topic", "topic_id", "partition", "offset")
@@ -237,6 +238,11 @@ class Snapshot:
         joined = (name for one in definition.get("references", {}).values() for name in one["columns"])
         names = (*definition.get("columns", {}), *definition.get("drop", ()), *joined)
         return frozenset(name.casefold() for name in names)
+
+    def is_checked_as_sent(self, number: int) -> bool:
+        """Whether rows of a definition do not show themselves which of its rules they pass."""
+        rules = self.definitions.get(str(number), {}).get("rules", ())
+        return bool(self.touched(number)) or are_judged(rule["check"] for rule in rules)
 
     @cached_property
     def projected(self) -> frozenset[str]:

@@ -3,44 +3,14 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
-from google.protobuf.message import Message
 
-from spark_app.model.catalog import Decodable, DecodeOptions
-from spark_app.protobuf.decode import decoder_for
-from spark_app.tables.expectations.checks import check_columns
-from spark_app.tables.expectations.proto_rules import PREFIX, Translation, translate
-from spark_app.tables.sql.engine import failures
-from tests.support.protos import PROTO3, compile_text
+from tests.support.protos import PROTO3
 
 OPTIONS = "buf/validate/validate.proto"
-
-
-def compiled_options() -> bytes:
-    """What `validate.fds` must be: the bundled .proto, compiled, without the options of its fields.
-
-    To write it: python -c "from tests.support.rules import *; rule_options.COPY.write_bytes(compiled_options())"
-    """
-    text = f'{PROTO3} import "{OPTIONS}"; message M {{ string x = 1 [(buf.validate.field).required = true]; }}'
-    files = FileDescriptorSet.FromString(compile_text(text).descriptor_set)
-    [file] = [file for file in files.file if file.name == OPTIONS]
-    for message in file.message_type:
-        _clear_options(message)
-    data: bytes = FileDescriptorSet(file=[file]).SerializeToString(deterministic=True)
-    return data
-
-
-def _clear_options(message: DescriptorProto) -> None:
-    for field in message.field:
-        field.ClearField("options")
-    for nested in message.nested_type:
-        _clear_options(nested)
 
 
 IMPORTS = " ".join(
@@ -131,36 +101,3 @@ def _any(field: FieldDescriptor, dice: random.Random, values: Sequence[Any]) -> 
             FieldDescriptor.CPPTYPE_DOUBLE: [0.0, -0.0, 5.0, 6.0, float("nan")],
         }.get(field.cpp_type, [0, 1, 5, 6, 7])
     )
-
-
-def failed_rules(
-    decodable: Decodable, messages: Sequence[Message], defaults: bool
-) -> tuple[list[set[str]], Translation]:
-    """For each message the rules that its row fails, by the app's decoder and engine; and the translation."""
-    decoder = decoder_for(decodable, (0,), DecodeOptions(True, defaults))
-    assert decoder is not None
-    payloads = [message.SerializePartialToString() for message in messages]
-    decoded = decoder.decode(pa.array(payloads, pa.binary()))
-    assert not decoded.rejects
-    translation = translate(decoder.message, decoder.schema)
-    failed: list[set[str]] = [set() for _ in messages]
-    for begin in range(0, len(translation.checks), 62):
-        some = translation.checks[begin : begin + 62]
-        for name, check in some:
-            check_columns(name, check, (), [decoder.schema])
-        for row, mask in zip(failed, failures(decoded.table, [check for _, check in some]).tolist(), strict=True):
-            row |= {name for bit, (name, _) in enumerate(some) if mask >> bit & 1}
-    return failed, translation
-
-
-def violated_rules(validator: Any, message: Message) -> set[str]:
-    """The rules, by the names of the app, that a message violates according to protovalidate."""
-    found = set()
-    for violation in validator.collect_violations(message):
-        path = [element.field_name for element in violation.proto.field.elements] if violation.proto.field else []
-        if violation.proto.rule_id == "message.oneof":
-            said = re.search("one of (.*) (can|must)", violation.proto.message)
-            assert said is not None
-            path.append(said[1].replace(" ", ""))
-        found.add(PREFIX + ".".join(path))
-    return found

@@ -231,7 +231,6 @@ NOT_OF_A_LAKE = {
     "app/process/temporary_folders.py": "temporary folders",
     "page/queries/asking.py": "/proc",
     "protobuf/schemas/descriptors.py": "the temporary folder of protoc",
-    "protobuf/schemas/rule_options.py": "the bundled options of protovalidate",
     "protobuf/schemas/well_known.py": "the installed packages",
     "settings/config.py": "the settings file and files of secrets",
     "units/spark/jvm.py": "/dev/null, and the lock file, which the JVM opens",
@@ -311,10 +310,11 @@ def test_nothing_is_too_large_to_be_read() -> None:
     assert found == []
 
 
-def test_the_audit_shares_only_the_engine_of_sql_with_what_it_audits() -> None:
+def test_the_audit_shares_only_engines_with_what_it_audits() -> None:
     may_use = {"spark_app.lake.lake", "spark_app.sources.kafka.broker_access", "spark_app.sources.kafka.client"}
-    engine = "spark_app.tables.sql"  # evaluates expressions; tests/unit/tables proves what it makes of rows
-    packages = ("spark_app.audit", "spark_app.model", "spark_app.settings", "spark_app.lake.files", engine)
+    # What evaluates expressions, and what judges messages; tests/unit/tables proves what they make of rows.
+    engines = ("spark_app.tables.sql", "spark_app.tables.expectations.proto_rules")
+    packages = ("spark_app.audit", "spark_app.model", "spark_app.settings", "spark_app.lake.files", *engines)
     found = {
         what
         for _, tree in trees(APP / "audit")

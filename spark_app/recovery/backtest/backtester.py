@@ -23,6 +23,7 @@ from spark_app.recovery.backtest.table_rules import SCHEMA, TableRules
 from spark_app.settings.models import Settings
 from spark_app.sources.bronze import Partition
 from spark_app.tables.expectations.checks import columns_of, needed_columns
+from spark_app.tables.expectations.proto_rules import VIOLATED, are_judged
 from spark_app.tables.expectations.types import check_rules_fit
 from spark_app.tables.sql.engine import failures
 from spark_app.units.worker.placement import Placement
@@ -93,7 +94,7 @@ class _Backtester:
         self._columns = {name: self._needed(name, placement) for name in self._rules}
         for name, outcome in self._outcomes.items():
             outcome.changed = self._changed(name)
-            if outcome.changed:
+            if self._is_decoded(name):
                 self._columns[name] = self._needed(name, placement, as_sent=True)
         self._idle = idle
 
@@ -101,7 +102,7 @@ class _Backtester:
         layout, records = self._history.settings.tables.layout, Records(self._history, self._since)
         undecodable: Counter[str] = Counter()
         for name, outcome in self._outcomes.items():
-            if outcome.changed:
+            if self._is_decoded(name):
                 found = records.in_silver(layout.silver_of(name))
                 outcome.silver += self._check_decoded(found, undecodable)[name]
             else:
@@ -119,6 +120,11 @@ class _Backtester:
                 checked[decoded.name] += self._check(decoded.name, decoded.storage, [decoded.key])
         undecodable.update(decoder.undecodable)
         return checked
+
+    def _is_decoded(self, name: str) -> bool:
+        """Whether the rows of silver are decoded from bronze: they are not as they were sent, or rules in the .proto
+        need their messages."""
+        return bool(self._outcomes[name].changed) or are_judged(rule.check for rule in self._rules[name].checks)
 
     def _changed(self, name: str) -> list[str]:
         """The columns, casefolded, that rules of the table name, and that rows in silver do not have as they were
@@ -140,7 +146,8 @@ class _Backtester:
         history = self._history
         written = None if as_sent else history.tables.columns(history.settings.tables.layout.silver_of(name))
         own = written or pa.schema([])
-        named = needed_columns(self._rules[name].checks, own, placement.types(history.columns(name)))
+        types = pa.schema([*placement.types(history.columns(name)), VIOLATED])
+        named = needed_columns(self._rules[name].checks, own, types)
         about = [LINEAGE_SCHEMA.field(column) for column in (*COORDINATES, LANDED_AT)]
         about += SCHEMA if self._rules[name].by_schema or self._rules[name].unclear else []
         return pa.schema([*named, *(field for field in about if field.name not in named.names)])

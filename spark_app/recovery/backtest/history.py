@@ -81,13 +81,15 @@ class History:
         return self.ledger.catalog()
 
     def plan(self, storage: Storage, buffer_bytes: int) -> TaskPlan:
-        """The plan of a task that decodes records of bronze into `storage`, checks no rules and resolves no schemas.
+        """The plan of a task that decodes records of bronze into `storage`, checks no rules and resolves no schemas. If
+        the settings want rules in the .proto, the rows have those that they violate.
 
         Args:
             buffer_bytes: decoded bytes that the task holds before it writes files.
         """
         plan = make_plan(storage, unit_file_prefix(0), self.settings, self.ledger, self.routing)
-        return replace(plan, defer_new=True, buffer_bytes=min(buffer_bytes, plan.buffer_bytes))
+        judged = self.settings.schemas.proto_rules != "off"
+        return replace(plan, defer_new=True, keep_violated=judged, buffer_bytes=min(buffer_bytes, plan.buffer_bytes))
 
     def columns(self, name: str) -> pa.Schema:
         """The columns of a silver table by its message types, without those of the lineage."""

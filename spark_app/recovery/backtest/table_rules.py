@@ -43,7 +43,7 @@ class TableRules:
             return TableRules(usual)
         found: dict[str, set[tuple[Rule, ...]]] = defaultdict(set)
         room = MAX_RULES - len(usual)
-        for (key, _), rules in rules_by_origin(name, history.catalog, history.routing, wrapper, room):
+        for (key, _), rules in rules_by_origin(name, history.catalog, history.routing, room):
             found[str(key)].add((*usual, *as_rules(rules, action)))
         clear = {key: next(iter(rules)) for key, rules in found.items() if len(rules) == 1}
         return TableRules(usual, clear, frozenset(found.keys() - clear.keys()))

@@ -26,8 +26,7 @@ from spark_app.tables.admission import TableAdmission
 from spark_app.tables.aliases import UNCLEAR, table_aliases, unclear_names
 from spark_app.tables.definitions import number_all, record
 from spark_app.tables.expectations.checks import columns_of
-from spark_app.tables.expectations.message_checks import checks_of
-from spark_app.tables.expectations.proto_rules import Translation
+from spark_app.tables.expectations.proto_rules import Found, find_rules
 from spark_app.tables.route import Routing
 from spark_app.tables.sql.names import write_columns
 
@@ -50,7 +49,7 @@ class RulesInForce:
         self._own: Mapping[str, Definition] = {}
         self._by_origin: Mapping[str, Mapping[Origin, Definition]] = {}
         self._found_for: tuple[Catalog, Routing, Definitions] | None = None
-        self._said: set[Translation] = set()
+        self._said: set[Found] = set()
         self._unclear: set[tuple[str, ...]] = set()  # that the log says
         self.renew()
 
@@ -121,12 +120,12 @@ class RulesInForce:
         self, name: str, catalog: Catalog, routing: Routing, rules: tuple[Rule, ...], action: Action
     ) -> Iterator[tuple[Origin, tuple[Rule, ...]]]:
         """The rules of a table's rows whose schema has some; `rules` are those of the settings, and come first."""
-        for origin, found in rules_by_origin(name, catalog, routing, self._wrapper, MAX_RULES - len(rules)):
+        for origin, found in rules_by_origin(name, catalog, routing, MAX_RULES - len(rules)):
             self._say_left_out(origin, found)
             if found.checks:
                 yield origin, (*rules, *as_rules(found, action))
 
-    def _say_left_out(self, origin: Origin, found: Translation) -> None:
+    def _say_left_out(self, origin: Origin, found: Found) -> None:
         if not found.left_out or found in self._said:
             return
         self._said.add(found)
@@ -161,24 +160,20 @@ def _names_in(name: str, catalog: Catalog, routing: Routing, wrapper: Wrapper | 
     return columns, table_aliases(messages, catalog)
 
 
-def as_rules(found: Translation, action: Action) -> tuple[Rule, ...]:
+def as_rules(found: Found, action: Action) -> tuple[Rule, ...]:
     return tuple(Rule(name, check, action) for name, check in found.checks)
 
 
-def rules_by_origin(
-    name: str, catalog: Catalog, routing: Routing, wrapper: Wrapper | None, most: int
-) -> Iterator[tuple[Origin, Translation]]:
+def rules_by_origin(name: str, catalog: Catalog, routing: Routing, most: int) -> Iterator[tuple[Origin, Found]]:
     """The rules in the .proto for rows of a table, for each schema and message type that the table may have rows of.
 
     Args:
         most: checks of one origin.
     """
-    messages = routing.messages.get(name, ())
-    columns = table_columns(messages, catalog.columns, wrapper, routing.fixed.get(name))
-    for message in messages:
+    for message in routing.messages.get(name, ()):
         inner = message.rpartition("/")[2]
         full_name = inner.partition("#")[0]
         for key, decodable in catalog.decodable.items():
             of_schema = message_schemas(decodable.descriptor_set)
             if full_name in of_schema and catalog.type_of(key, full_name) == inner:
-                yield (key, message), checks_of(decodable.descriptor_set, full_name, columns, most)
+                yield (key, message), find_rules(decodable.descriptor_set, full_name, most)

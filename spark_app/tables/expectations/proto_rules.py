@@ -1,57 +1,48 @@
-"""Translates the rules of protovalidate in a message to checks of the columns that the message becomes.
+"""Judges messages by the rules in their .proto, with the library `protovalidate`.
 
-A check is true for exactly the rows whose message has no violation of the rule. Each field, oneof or list of fields
-with rules has one check, which is named after its path: `proto.player.level`. A rule that has no exact expression is
-left out and named.
+Each field, oneof or list of fields with rules is one rule of the app, which is named after its path:
+`proto.player.level`. Those of the message itself have its name: `proto.Bet`. Rules that the library cannot compile,
+that depend on the clock or that may cost too much are taken out of the schema and named. The audit uses this module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import functools
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from google.protobuf import descriptor_pb2, duration_pb2, field_mask_pb2, message_factory, timestamp_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
 
-from spark_app.lake.delta.merged_columns import grows
-from spark_app.model.record_schemas import RESERVED
-from spark_app.protobuf.columns.types import WRAPPERS, column_names, is_json, is_map, map_fields, table_type
-from spark_app.protobuf.schemas.rule_options import (
-    RulesUnreadable,
-    field_rules,
-    has_unknown,
-    message_rules,
-    oneof_rules,
-)
-from spark_app.tables.expectations.field_presence import (
-    IF_ZERO,
-    TIMES,
-    is_empty,
-    is_set,
-    is_zero_known,
-    present,
-    with_presence,
-)
-from spark_app.tables.expectations.literals import identifier, literal
-from spark_app.tables.expectations.value_rules import NUMBERS, conditions
+from spark_app.model.definitions import MAX_CHARACTERS
+from spark_app.model.text import one_line
+from spark_app.tables.sql.names import columns_in
 
 PREFIX = "proto."  # no rule of the settings has a dot in its name
+# Of the rules that a row's message violates. No column of a table has this name, because it has a space.
+VIOLATED = pa.field("violated rules", pa.list_(pa.string()))
 LONGEST_NAME = 200  # characters
-UNSPECIFIED, ALWAYS = 0, 3  # buf.validate.Ignore, with IF_ZERO
-CEL = "CEL is not evaluated"
-UNKNOWN = "it is no standard rule of the bundled version of protovalidate"
-IN_JSON = "the message is JSON text in the table"
-
-KINDS: Mapping[int, str] = {
-    getattr(FieldDescriptor, f"TYPE_{kind.upper()}"): kind for kind in (*NUMBERS, "bool", "string", "bytes", "enum")
-}
-OTHERS = {"google.protobuf.Any": "any", "google.protobuf.FieldMask": "field_mask"}
+LONGEST_TEXT = 1000  # characters of a pattern or of an expression in CEL
+MOST_CEL = 200  # expressions of one message
+MOST_LOOPS = 2  # of one expression in CEL: each may multiply its steps by the size of a list
+MOST_REPEATED = 2000  # of all counted repetitions of a pattern: each character of a text may take as many steps
+REPEATED = re.compile(r"\{\d*,?(\d+),?\}")
+LOOP = re.compile(r"\.\s*(all|exists|exists_one|map|filter)\s*\(")
+CLOCK = "it depends on the time of the check"
+CLOCK_RULES = frozenset({"lt_now", "gt_now", "within"})
+ENDS = frozenset({"lt", "lte", "gt", "gte"})
+ALWAYS = 3  # buf.validate.IGNORE_ALWAYS
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A rule that is not evaluated: the path of its field, its name such as `string.uri`, and the reason."""
+    """A rule that is not evaluated: the path of its field, its name such as `timestamp.lt_now`, and the reason."""
 
     path: str
     rule: str
@@ -59,10 +50,10 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Translation:
+class Found:
     """
     Attributes:
-        checks: (name of the rule, check) in the order of the fields.
+        checks: (name of the rule, check of `VIOLATED`) in the order of the fields.
         left_out: what no check says.
     """
 
@@ -70,299 +61,358 @@ class Translation:
     left_out: tuple[LeftOut, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where fields of a message are in a row.
-
-    Attributes:
-        path: the names of the fields that lead to the message.
-        above: full names of the message and of those around it, outermost first.
-        message: the expression of the message; "" = its fields are the columns.
-        around: (before, after) a condition on the message, which make it a condition on the row; innermost first.
-        lambdas: how many lists and maps lead to it.
-    """
-
-    path: tuple[str, ...]
-    above: tuple[str, ...]
-    message: str = ""
-    around: tuple[tuple[str, str], ...] = ()
-    lambdas: int = 0
-
-    def column(self, name: str) -> str:
-        return f"struct_extract({self.message}, {literal(name)})" if self.message else identifier(name)
-
-    def check(self, condition: str) -> str:
-        """The condition on the message as a check of the row: it has to be true wherever the message is set."""
-        for before, after in self.around:
-            condition = f"{before}{condition}{after}"
-        return condition
-
-    def struct(self, name: str, value: str, kind: Descriptor) -> _Place:
-        around = ((f"({value} IS NULL OR ", ")"), *self.around)
-        return replace(self, path=(*self.path, name), above=(*self.above, kind.full_name), message=value, around=around)
-
-    def items(self, name: str, values: str) -> _Place:
-        """The place of the elements of a list; they may be no messages."""
-        item = f"item{self.lambdas + 1}"
-        around = (_each(values, item), *self.around)
-        return replace(self, path=(*self.path, name), message=item, around=around, lambdas=self.lambdas + 1)
-
-
-def _each(values: str, item: str) -> tuple[str, str]:
-    """(before, after) a condition on an element, which make it a condition on all elements of the list."""
-    return f"(coalesce(len(list_filter({values}, lambda {item}: NOT coalesce(", ", false))), 0) = 0)"
-
-
-def translate(message: Descriptor, columns: pa.Schema) -> Translation:
-    """The checks of a message's rules.
+@functools.lru_cache(maxsize=1024)
+def find_rules(descriptor_set: bytes, full_name: str, most: int) -> Found:
+    """The rules of a message of a schema.
 
     Args:
-        columns: of the table. Of a column with another type than the message has, no rule is evaluated.
+        most: more rules are joined, those of neighbouring fields: `proto.first..last`.
     """
-    walk = _Walk(columns)
-    walk.message(message, _Place((), (message.full_name,)))
-    return Translation(tuple(walk.checks.items()), tuple(walk.left_out))
+    judge = judge_of(descriptor_set, full_name)
+    left_out = list(judge.left_out)
+    share = max(-(-len(judge.names) // most), 1) if most else 1
+    groups = [judge.names[begin : begin + share] for begin in range(0, len(judge.names), share)]
+    checks = []
+    for group in groups if most else ():
+        kept = list(group)
+        while len(_check_of(kept)) > MAX_CHARACTERS:
+            kept.pop()
+        left_out += [_too_many(name) for name in group[len(kept) :]]
+        name = group[0] if len(group) == 1 else f"{group[0]}..{group[-1].removeprefix(PREFIX)}"
+        checks.append((name, _check_of(kept)))
+    left_out += [] if most else map(_too_many, judge.names)
+    return Found(tuple(checks), tuple(left_out))
 
 
-@dataclass
-class _Walk:
-    columns: pa.Schema
-    checks: dict[str, str] = field(default_factory=dict)
-    left_out: list[LeftOut] = field(default_factory=list)
+def _too_many(name: str) -> LeftOut:
+    return LeftOut(name.removeprefix(PREFIX), "", "the message has too many rules for one table")
 
-    def message(self, message: Descriptor, place: _Place) -> None:
-        """Translate the rules of a message and of those inside."""
-        names = column_names(message, frozenset() if place.message else RESERVED)
-        rules = self._read(message_rules, message, place.path)
-        groups = self._field_groups(message, rules, place)
-        members = {name for group, _ in groups for name in group}
-        for one in message.fields:
-            self._field(one, names[one.number], place, one.name in members)
-        for oneof in message.oneofs:
-            rule = self._read(oneof_rules, oneof, (*place.path, oneof.name))
-            if rule is not None and rule.required:
-                some = " OR ".join(f"{place.column(names[one.number])} IS NOT NULL" for one in oneof.fields)
-                self._add((*place.path, oneof.name), f"({some})", place)
-        for group, required in groups:
-            self._group([message.fields_by_name[name] for name in group], names, required, place)
 
-    def _read(self, read: Any, owner: Any, path: Sequence[str]) -> Any:
+def _check_of(names: Sequence[str]) -> str:
+    several = ", ".join(f"'{name}'" for name in names)  # no name of a field has a quote
+    return f'NOT list_has_any("{VIOLATED.name}", [{several}])'
+
+
+def are_judged(checks: Iterable[str]) -> bool:
+    """Whether a check needs the column `VIOLATED`."""
+    return any(VIOLATED.name in check and VIOLATED.name in columns_in(check) for check in checks)
+
+
+class Judge:
+    """The rules of a message, compiled.
+
+    Attributes:
+        names: of the rules.
+    """
+
+    def __init__(self, message: Descriptor | None, names: Sequence[str], left_out: Sequence[LeftOut]):
+        self.names = tuple(names)
+        self.left_out = tuple(left_out)
+        self._known = frozenset(names)
+        if message is not None and names:
+            from protovalidate import Validator  # most processes judge no message
+
+            self._parse = message_factory.GetMessageClass(message).FromString
+            self._root = message.name
+            # Of this schema alone: a validator remembers messages by their names.
+            self._validate = Validator().collect_violations
+
+    def violations(self, payloads: Sequence[bytes]) -> tuple[pa.Array, dict[int, str]]:
+        """(for each payload the names of the violated rules, for the position of each payload whose judgement ends in
+        an error what that says). Such a payload violates all rules of its message."""
+        if not self.names:
+            return pa.array([()] * len(payloads), VIOLATED.type), {}
+        found: list[Collection[str]] = []
+        errors: dict[int, str] = {}
+        for place, payload in enumerate(payloads):
+            try:
+                violations = self._validate(self._parse(payload))
+                found.append([self._name_of(one.proto) for one in violations])
+            except BaseException as error:  # a panic of the library is no Exception
+                if isinstance(error, KeyboardInterrupt | SystemExit):
+                    raise
+                found.append(self.names)
+                errors[place] = one_line(str(error))[:300]
+        return pa.array(found, VIOLATED.type), errors
+
+    def _name_of(self, violation: Any) -> str:
+        """The longest path that is a rule: deeper ones are in messages that hold themselves."""
+        path = [element.field_name for element in violation.field.elements] if violation.field else []
+        if violation.rule_id == "message.oneof":
+            prefix = PREFIX + ".".join([*path, ""])
+            groups = (name.removeprefix(prefix) for name in self.names if name.startswith(prefix))
+            said = (one for one in groups if f" {one.replace(',', ', ')} " in violation.message)
+            path.append(max(said, key=len, default=""))
+        while path:
+            name = PREFIX + ".".join(path)
+            if name in self._known:
+                return name
+            path.pop()
+        return PREFIX + self._root
+
+
+NOTHING = Judge(None, (), ())
+
+
+@functools.lru_cache(maxsize=256)
+def judge_of(descriptor_set: bytes, full_name: str) -> Judge:
+    """The judge of a message of a schema, without the rules that are left out."""
+    files = FileDescriptorSet.FromString(descriptor_set)
+    if not any(file.package == "buf.validate" for file in files.file):
+        return NOTHING
+    try:
+        left_out = _Schema(files, full_name).leave_out()
+        pool = _pool_of(files)
+        message = pool.FindMessageTypeByName(full_name)
+        names = dict.fromkeys(_names(message, (), (message.full_name,)))
+    except BaseException as error:  # one schema must not stop the app at each of its starts
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        reason = f"its rules cannot be read: {type(error).__name__}: {error}"[:300]
+        return Judge(None, (), [LeftOut("", "", reason)])
+    return Judge(message, list(names), left_out)
+
+
+def _pool_of(files: FileDescriptorSet) -> DescriptorPool:
+    pool = DescriptorPool()
+    for file in files.file:
+        pool.Add(file)
+    return pool
+
+
+def _read(kind: str, options: Message) -> Any:
+    """The rules in options, as the library reads them: whatever version of them the schema imports. None = none."""
+    data = options.SerializePartialToString()
+    if not data:
+        return None
+    own, extension = _options()[kind]
+    read = own.FromString(data)
+    return read.Extensions[extension] if read.HasExtension(extension) else None
+
+
+def _write(kind: str, options: Message, rules: Message | None) -> None:
+    """Replace the rules in options; None = remove them."""
+    own, extension = _options()[kind]
+    changed = own.FromString(options.SerializePartialToString())
+    changed.ClearExtension(extension)
+    if rules is not None:
+        changed.Extensions[extension].CopyFrom(rules)
+    options.ParseFromString(changed.SerializePartialToString())
+
+
+@functools.cache
+def _options() -> dict[str, tuple[Any, FieldDescriptor]]:
+    """Kind -> (class of the options, the extension)."""
+    from protovalidate import ViolationPb
+
+    pool = DescriptorPool()
+    for module in (descriptor_pb2, duration_pb2, field_mask_pb2, timestamp_pb2):
+        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    pool.AddSerializedFile(ViolationPb.desc().file.proto.to_binary())
+    found = {}
+    for kind in ("field", "message", "oneof"):
+        options = pool.FindMessageTypeByName(f"google.protobuf.{kind.capitalize()}Options")
+        found[kind] = message_factory.GetMessageClass(options), pool.FindExtensionByName(f"buf.validate.{kind}")
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Owner:
+    """A field, oneof or message with rules. `options` are those of its descriptor, which may be changed."""
+
+    path: str
+    kind: str
+    options: Message
+    rules: Any
+
+
+class _Schema:
+    """The files of a schema, from which the rules are removed that cannot be evaluated."""
+
+    def __init__(self, files: FileDescriptorSet, full_name: str):
+        self._files = files
+        pool = _pool_of(files)
+        self._messages = list(reachable(pool.FindMessageTypeByName(full_name)))
+        self._protos = dict(_message_protos(files))
+        self._left_out: list[LeftOut] = []
+        self._expressions = 0
+
+    def leave_out(self) -> list[LeftOut]:
+        """Remove what cannot be evaluated from the files; returns it."""
+        for message in self._messages:
+            prefix = "" if message is self._messages[0] else f"{message.name}."
+            owners = list(self._owners(self._protos[message.full_name], prefix))
+            for owner in owners:
+                for part in _parts(owner.rules) if owner.kind == "field" else [owner.rules]:
+                    self._limit(owner.path, part)
+            bad = self._find_bad(message.full_name, owners, owners)
+            self._keep(owners, [owner for owner in owners if owner not in bad])
+            self._left_out += [LeftOut(owner.path, "", reason) for owner, reason in bad.items()]
+        return self._left_out
+
+    def _owners(self, proto: DescriptorProto, prefix: str) -> Iterator[_Owner]:
+        several: list[tuple[str, Iterable[Any]]] = [
+            ("message", [proto]),
+            ("field", proto.field),
+            ("oneof", proto.oneof_decl),
+        ]
+        for kind, parts in several:
+            for part in parts:
+                rules = _read(kind, part.options)
+                if rules is not None:
+                    path = prefix.rstrip(".") if part is proto else prefix + part.name
+                    yield _Owner(path, kind, part.options, rules)
+
+    def _limit(self, path: str, rules: Any) -> None:
+        """Clear what depends on the clock or may cost too much."""
+        kind = rules.WhichOneof("type") if "type" in rules.DESCRIPTOR.oneofs_by_name else None
+        given = getattr(rules, kind) if kind else rules
+        names = {field.name for field, _ in given.ListFields()}
+        if reason := _cost(getattr(given, "pattern", "")) if kind else "":
+            self._left_out.append(LeftOut(path, f"{kind}.pattern", reason))
+            given.ClearField("pattern")
+        if clock := names & CLOCK_RULES:
+            self._left_out += [LeftOut(path, f"{kind}.{name}", CLOCK) for name in sorted(clock)]
+            for name in names & (CLOCK_RULES | ENDS):  # a range is one rule
+                given.ClearField(name)
+        for field in ("cel", "cel_expression"):
+            expressions = list(getattr(rules, field, ()))
+            kept = [one for one in expressions if not self._is_refused(path, one)]
+            if len(kept) < len(expressions):
+                rules.ClearField(field)
+                getattr(rules, field).extend(kept)
+
+    def _is_refused(self, path: str, cel: Any) -> bool:
+        text = getattr(cel, "expression", cel)
+        self._expressions += 1
+        reason = _cost(text)
+        if not reason and len(LOOP.findall(text)) > MOST_LOOPS:
+            reason = f"it has more than {MOST_LOOPS} loops over lists or maps"
+        if not reason and re.search(r"\bnow\b", text):
+            reason = CLOCK
+        if not reason and self._expressions > MOST_CEL:
+            reason = f"the message has more than {MOST_CEL} expressions"
+        if reason:
+            self._left_out.append(LeftOut(path, f"cel {getattr(cel, 'id', '') or text}"[:100], reason))
+        return bool(reason)
+
+    def _find_bad(self, full_name: str, owners: Sequence[_Owner], among: Sequence[_Owner]) -> dict[_Owner, str]:
+        """Those of `among` that the library cannot compile, with the reasons: by halves, because most schemas have
+        none."""
+        self._keep(owners, among)
+        reason = self._compile(full_name) if among else ""
+        if not reason or len(among) == 1:
+            return {among[0]: reason} if reason else {}
+        half = len(among) // 2
+        return self._find_bad(full_name, owners, among[:half]) | self._find_bad(full_name, owners, among[half:])
+
+    def _keep(self, owners: Sequence[_Owner], kept: Sequence[_Owner]) -> None:
+        for owner in owners:
+            _write(owner.kind, owner.options, owner.rules if owner in kept else None)
+
+    def _compile(self, full_name: str) -> str:
+        """Why the library cannot compile a message; "" = it can."""
+        from protovalidate import CompilationError, EvaluationError, Validator
+
+        kind = message_factory.GetMessageClass(_pool_of(self._files).FindMessageTypeByName(full_name))
         try:
-            rules = read(owner)
-        except RulesUnreadable as error:
-            self._leave_out(path, "", str(error))
-            return None
-        if rules is not None and has_unknown(rules):
-            self._leave_out(path, "", UNKNOWN)
-        return rules
-
-    def _leave_out(self, path: Sequence[str], rule: str, reason: str) -> None:
-        self.left_out.append(LeftOut(".".join(path), rule, reason))
-
-    def _leave_out_cel(self, rules: Any, path: Sequence[str]) -> None:
-        for rule in (*rules.cel, *rules.cel_expression):
-            self._leave_out(path, f"cel {getattr(rule, 'id', '') or rule}"[:LONGEST_NAME], CEL)
-
-    def _add(self, path: Sequence[str], condition: str, place: _Place) -> None:
-        name = PREFIX + ".".join(path)
-        if len(name) > LONGEST_NAME:
-            self._leave_out(path, "", f"its path has more than {LONGEST_NAME} characters")
-        else:
-            check = place.check(condition)
-            self.checks[name] = f"{self.checks[name]} AND {check}" if name in self.checks else check
-
-    def _field_groups(self, message: Descriptor, rules: Any, place: _Place) -> list[tuple[list[str], bool]]:
-        """(names of fields, whether one has to be set) of the rules that at most one of some fields is set."""
-        if rules is None:
-            return []
-        self._leave_out_cel(rules, place.path)
-        groups = []
-        for group in rules.oneof:
-            names = list(group.fields)
-            if not names or len(set(names)) < len(names) or not set(names) <= {*message.fields_by_name.keys()}:
-                self._leave_out(place.path, "message.oneof", "it does not name fields of the message, each once")
-            else:
-                groups.append((names, group.required))
-        return groups
-
-    def _group(self, fields: Sequence[FieldDescriptor], names: dict[int, str], required: bool, place: _Place) -> None:
-        path = (*place.path, ",".join(one.name for one in fields))
-        others = [one.name for one in fields if not self._is_same_type(one, names[one.number], place)]
-        if others:
-            self._leave_out(path, "message.oneof", _other_type(others[0]))
-            return
-        are_set = (f"CASE WHEN {is_set(one, place.column(names[one.number]))} THEN 1 ELSE 0 END" for one in fields)
-        self._add(path, f"({' + '.join(are_set)} {'=' if required else '<='} 1)", place)
-
-    def _is_same_type(self, one: FieldDescriptor, column: str, place: _Place) -> bool:
-        if place.message:
-            return True  # otherwise the whole column would have another type
-        index = self.columns.get_field_index(column)
-        own = table_type(one, place.above)
-        return index >= 0 and grows(own, self.columns.field(index).type)
-
-    def _field(self, one: FieldDescriptor, column: str, place: _Place, in_group: bool) -> None:
-        """Translate the rules of a field, and those of the messages that it holds."""
-        path = (*place.path, one.name)
-        rules = self._read(field_rules, one, path)
-        ignore = UNSPECIFIED if rules is None else rules.ignore
-        if ignore == ALWAYS:
-            return
-        if in_group and (rules is None or not rules.HasField("ignore")):
-            ignore = IF_ZERO
-        value = place.column(column)
-        if not self._is_same_type(one, column, place):
-            if rules is not None or _holds_rules(one):
-                self._leave_out(path, "", _other_type(column))
-            return
-        if rules is not None:
-            self._leave_out_cel(rules, path)
-            found = list(self._conditions(one, rules, present(one, value), path, place))
-            condition = with_presence(one, value, found, rules.required, ignore)
-            if condition:
-                self._add(path, condition, place)
-        self._inside(one, rules, value, path, place)
-
-    def _conditions(
-        self, one: FieldDescriptor, rules: Any, value: str, path: Sequence[str], place: _Place
-    ) -> Iterator[str]:
-        """The conditions on the value of a field which is set."""
-        kind = rules.WhichOneof("type")
-        if kind is None:
-            return
-        if kind != _kind(one):
-            self._leave_out(path, kind, "it does not suit the type of the field")
-            return
-        given = getattr(rules, kind)
-        if kind == "repeated":
-            yield from self._list(one, given, value, path, place)
-        elif kind == "map":
-            yield from self._map(one, given, value, path, place)
-        else:
-            yield from self._value(kind, given, value, one, path)
-
-    def _value(self, kind: str, given: Any, value: str, one: FieldDescriptor, path: Sequence[str]) -> Iterator[str]:
-        if has_unknown(given):
-            self._leave_out(path, kind, UNKNOWN)
-        for condition in conditions(kind, given, value, one.enum_type):
-            if condition.check:
-                yield condition.check
-            else:
-                self._leave_out(path, condition.rule, condition.reason)
-
-    def _list(self, one: FieldDescriptor, given: Any, value: str, path: Sequence[str], place: _Place) -> Iterator[str]:
-        if has_unknown(given):
-            self._leave_out(path, "repeated", UNKNOWN)
-        yield from _counts(given, f"coalesce(len({value}), 0)", "items")
-        if given.unique:
-            if one.message_type is not None:
-                self._leave_out(path, "repeated.unique", "it does not suit the type of the field")
-            elif one.cpp_type in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT):
-                self._leave_out(path, "repeated.unique", "NaN is unlike itself")
-            else:
-                yield f"(len({value}) = len(list_distinct({value})))"
-        if given.HasField("items"):
-            yield from self._each(one, given.items, value, path, "items", place)
-
-    def _map(self, one: FieldDescriptor, given: Any, value: str, path: Sequence[str], place: _Place) -> Iterator[str]:
-        if has_unknown(given):
-            self._leave_out(path, "map", UNKNOWN)
-        yield from _counts(given, f"coalesce(cardinality({value}), 0)", "pairs")
-        for part, inner in zip(("keys", "values"), map_fields(one), strict=True):
-            if given.HasField(part):
-                yield from self._each(inner, getattr(given, part), f"map_{part}({value})", path, part, place)
-
-    def _each(
-        self, one: FieldDescriptor, rules: Any, values: str, path: Sequence[str], part: str, place: _Place
-    ) -> Iterator[str]:
-        """The conditions on each element of a list, or on each key or value of a map."""
-        self._leave_out_cel(rules, (*path, part))
-        if has_unknown(rules):
-            self._leave_out((*path, part), "", UNKNOWN)
-        kind = rules.WhichOneof("type")
-        if rules.ignore == ALWAYS or kind is None:
-            return
-        if kind != _kind_of_one(one):
-            self._leave_out((*path, part), kind, "it does not suit the type of the field")
-            return
-        if rules.ignore == IF_ZERO and not is_zero_known(one):
-            self._leave_out(
-                (*path, part), kind, "protovalidate's libraries disagree about which value is the zero value"
-            )
-            return
-        item = f"item{place.lambdas + 1}"
-        condition = " AND ".join(self._value(kind, getattr(rules, kind), item, one, (*path, part)))
-        if condition:
-            before, after = _each(values, item)
-            skipped = f"{is_empty(one, item)} OR " if rules.ignore == IF_ZERO else ""
-            yield f"{before}({skipped}({condition})){after}"
-
-    def _inside(self, one: FieldDescriptor, rules: Any, value: str, path: Sequence[str], place: _Place) -> None:
-        """Translate the rules of the messages that a field holds."""
-        part = "values" if is_map(one) else "items"
-        if one.is_repeated and rules is not None and rules.WhichOneof("type") in ("repeated", "map"):
-            ignore = getattr(rules.map if is_map(one) else rules.repeated, part).ignore
-            if ignore == ALWAYS:
-                return
-            if ignore == IF_ZERO and _holds_rules(map_fields(one)[1] if is_map(one) else one):
-                self._leave_out(path, f"{part}.ignore", "a row does not say whether a message has unknown fields")
-                return
-        inner = map_fields(one)[1] if is_map(one) else one
-        kind = inner.message_type
-        if kind is None or kind.full_name in WRAPPERS or kind.full_name in TIMES:
-            return
-        if is_json(kind, place.above):
-            if _holds_rules(inner):
-                self._leave_out(path, "", IN_JSON)
-            return
-        if not kind.fields:
-            return
-        if one.is_repeated:
-            values = f"map_values({value})" if is_map(one) else value
-            items = place.items(one.name, values)
-            self.message(kind, replace(items, above=(*items.above, kind.full_name)))
-        else:
-            self.message(kind, place.struct(one.name, value, kind))
+            Validator().collect_violations(kind())
+        except CompilationError as error:
+            return one_line(str(error))[:300]
+        except EvaluationError as error:  # of an empty message; others may be right
+            return one_line(str(error))[:300] if "no_such_field" in str(error) else ""
+        return ""
 
 
-def _other_type(column: str) -> str:
-    return f"the table's column {column} has another type"
+def _cost(text: str) -> str:
+    """Why a pattern or an expression may cost too much; "" = it may not."""
+    if len(text) > LONGEST_TEXT:
+        return f"it has more than {LONGEST_TEXT} characters"
+    return (
+        f"it repeats more than {MOST_REPEATED} times" if sum(map(int, REPEATED.findall(text))) > MOST_REPEATED else ""
+    )
 
 
-def _kind(one: FieldDescriptor) -> str:
-    return "map" if is_map(one) else "repeated" if one.is_repeated else _kind_of_one(one)
-
-
-def _kind_of_one(one: FieldDescriptor) -> str:
-    """The kind of rules that suit one value of a field; "" = none."""
-    if one.message_type is None:
-        return KINDS[one.type]
-    name = one.message_type.full_name
-    if name in WRAPPERS:
-        return KINDS[one.message_type.fields_by_name["value"].type]
-    return TIMES.get(name) or OTHERS.get(name, "")
-
-
-def _counts(given: Any, size: str, of: str) -> Iterator[str]:
-    if given.HasField(f"min_{of}"):
-        yield f"({size} >= {literal(getattr(given, f'min_{of}'))})"
-    if given.HasField(f"max_{of}"):
-        yield f"({size} <= {literal(getattr(given, f'max_{of}'))})"
-
-
-def _holds_rules(one: FieldDescriptor) -> bool:
-    """Whether the messages that a field holds have rules, at any depth."""
-    left = [one.message_type] if one.message_type is not None else []
-    seen = {kind.full_name for kind in left}
+def reachable(message: Descriptor) -> Iterator[Descriptor]:
+    """The message, and the messages that it may hold at any depth, each once; without Google's."""
+    seen, left = {message.full_name}, [message]
     while left:
-        kind = left.pop()
-        try:
-            owners = [message_rules(kind), *map(field_rules, kind.fields), *map(oneof_rules, kind.oneofs)]
-        except RulesUnreadable:
-            return True
-        if any(rules is not None for rules in owners):
-            return True
-        inner = [f.message_type for f in kind.fields if f.message_type is not None]
-        left += [kind for kind in inner if kind.full_name not in seen]
-        seen |= {kind.full_name for kind in inner}
-    return False
+        one = left.pop()
+        if not one.GetOptions().map_entry:
+            yield one
+        for field in one.fields:
+            kind = field.message_type
+            if kind is not None and kind.full_name not in seen and kind.file.package != "google.protobuf":
+                seen.add(kind.full_name)
+                left.append(kind)
+
+
+def _message_protos(files: FileDescriptorSet) -> Iterator[tuple[str, DescriptorProto]]:
+    """(full name, descriptor) of all messages."""
+    left = [(f"{file.package}." if file.package else "", one) for file in files.file for one in file.message_type]
+    while left:
+        prefix, one = left.pop()
+        yield prefix + one.name, one
+        left += [(f"{prefix}{one.name}.", nested) for nested in one.nested_type]
+
+
+def _parts(rules: Any) -> Iterator[Any]:
+    """The rules of a field, and those of its elements, keys and values."""
+    yield rules
+    for outer, inner in (("repeated", "items"), ("map", "keys"), ("map", "values")):
+        if rules.WhichOneof("type") == outer and getattr(rules, outer).HasField(inner):
+            yield getattr(getattr(rules, outer), inner)
+
+
+def _names(message: Descriptor, path: tuple[str, ...], above: tuple[str, ...]) -> Iterator[str]:
+    """The names of the rules of a message and of those inside.
+
+    Args:
+        path: the names of the fields that lead to the message.
+        above: full names of the message and of those around it.
+    """
+    for field in message.fields:
+        own, rules = (*path, field.name), _read("field", field.GetOptions())
+        if rules is not None and rules.ignore == ALWAYS:
+            continue
+        if rules is not None and any(one.name != "ignore" for one, _ in rules.ListFields()):
+            yield _name_of(own)
+        yield from _names_inside(field, rules, own, above)
+    for oneof in message.oneofs:
+        rules = _read("oneof", oneof.GetOptions())
+        if rules is not None and rules.required:
+            yield _name_of((*path, oneof.name))
+    rules = _read("message", message.GetOptions())
+    if rules is not None:
+        yield from (_name_of((*path, ",".join(group.fields))) for group in rules.oneof)
+        if rules.cel or rules.cel_expression:
+            yield _name_of(path or (message.name,))
+
+
+def _names_inside(field: FieldDescriptor, rules: Any, path: tuple[str, ...], above: tuple[str, ...]) -> Iterator[str]:
+    """The names of the rules of the messages that a field holds."""
+    kind, elements = field.message_type, "items"
+    if kind is not None and kind.GetOptions().map_entry:
+        kind, elements = kind.fields_by_name["value"].message_type, "values"
+    if kind is None or kind.file.package == "google.protobuf":
+        return
+    given = None if rules is None or rules.WhichOneof("type") is None else getattr(rules, rules.WhichOneof("type"))
+    if given is not None and getattr(getattr(given, elements, None), "ignore", 0) == ALWAYS:
+        return
+    if kind.full_name not in above and len(_name_of((*path, ""))) < LONGEST_NAME:
+        yield from _names(kind, path, (*above, kind.full_name))
+    elif any(_has_rules(one) for one in reachable(kind)):
+        yield _name_of(path)
+
+
+def _has_rules(message: Descriptor) -> bool:
+    owners: list[tuple[str, Sequence[Any]]] = [
+        ("message", [message]),
+        ("field", message.fields),
+        ("oneof", message.oneofs),
+    ]
+    return any(_read(kind, one.GetOptions()) is not None for kind, several in owners for one in several)
+
+
+def _name_of(path: Sequence[str]) -> str:
+    return PREFIX + ".".join(path)

@@ -6,7 +6,7 @@ record leaves once, or its row reaches the last step. No step changes a part. `t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from spark_app.protobuf import unwrap as wrappers
 from spark_app.protobuf.decode.decoder import decoder_for, why_none
 from spark_app.protobuf.keys import read_keys
 from spark_app.tables.expectations import row_checks
+from spark_app.tables.expectations.proto_rules import VIOLATED, judge_of
 from spark_app.tables.expectations.row_checks import Checked
 from spark_app.tables.pick import pick
 from spark_app.tables.projections.row_projections import RowProjections
@@ -67,7 +68,10 @@ class Part:
         table: decoded rows, and from *fit* on rows as silver has them.
         routed: the tables of the rows.
         codes: for each row its code in `routed`.
+        payloads: for each row the bytes of its message; None if no rules in the .proto count.
         columns: those of the rows' tables.
+        violated: for each row the rules in the .proto that its message violates; None if none count.
+        errors: position of a row -> the error in which its judgement ends.
         definitions: for each row the number of its definition, 0 = none; None = no row has one.
         landing: the positions of the rows that land; None = all.
     """
@@ -84,7 +88,10 @@ class Part:
     table: pa.Table = None
     routed: Routed = field(default_factory=lambda: Routed(NONE, [], []))
     codes: np.ndarray = field(default_factory=lambda: NONE)
+    payloads: pa.Array = None
     columns: pa.Schema = None
+    violated: pa.Array = None
+    errors: Mapping[int, str] = field(default_factory=dict)
     definitions: np.ndarray | None = None
     landing: np.ndarray | None = None
 
@@ -225,11 +232,14 @@ def _decode_payloads(tools: Tools, part: Part, group: np.ndarray, decodable: Dec
     if is_wrapper and not decoder.schema.names:
         yield _all_rejected(part, part.rows, Cause.FRAME_WRAPPER, "the message has no fields", message)
         return
-    decoded = decoder.decode(pc.binary_slice(pick(part.values, group), body, 2**31 - 1))
+    bodies = pc.binary_slice(pick(part.values, group), body, 2**31 - 1)
+    decoded = decoder.decode(bodies)
     yield Rejected(part.records, _at(part.rows, decoded.rejects), message)
     if len(decoded.rows):
         outer = None if part.outer is None else pick(part.outer, group[decoded.rows])
-        yield replace(part, table=decoded.table, rows=part.rows[decoded.rows], message=message, outer=outer)
+        payloads = pick(bodies, decoded.rows) if tools.plan.are_judged else None
+        rows = part.rows[decoded.rows]
+        yield replace(part, table=decoded.table, rows=rows, message=message, outer=outer, payloads=payloads)
 
 
 def unwrap(tools: Tools, part: Part) -> Found:
@@ -265,7 +275,22 @@ def fit(tools: Tools, part: Part) -> Found:
         if len(kept):
             rows, codes = part.rows[kept], part.routed.codes[kept]
             silver = table_rows.silver_rows(fitted, pick(part.lineage, rows), part.key)
-            yield replace(part, table=silver, rows=rows, codes=codes, columns=columns)
+            payloads = None if part.payloads is None else pick(part.payloads, kept)
+            yield replace(part, table=silver, rows=rows, codes=codes, columns=columns, payloads=payloads)
+
+
+def judge(tools: Tools, part: Part) -> Found:
+    """Judge the messages by the rules in their .proto, if rules of their tables ask for it."""
+    plan, origin = tools.plan, (part.key, part.message)
+    names = {str(part.routed.results[code].name) for code in np.unique(part.codes).tolist()} if plan.are_judged else ()
+    if not plan.keep_violated and not any(origin in plan.definitions.by_origin.get(name, {}) for name in names):
+        yield part
+        return
+    full_name = part.message.rpartition("/")[2].partition("#")[0]
+    with tools.watch.step("check"):
+        own = judge_of(tools.catalog.decodable[part.key].descriptor_set, full_name)
+        violated, errors = own.violations(part.payloads.to_pylist())
+    yield replace(part, violated=violated, errors=errors)
 
 
 def check(tools: Tools, part: Part) -> Found:
@@ -275,9 +300,10 @@ def check(tools: Tools, part: Part) -> Found:
     if not definitions:
         yield part
         return
+    table = part.table if part.violated is None else part.table.append_column(VIOLATED, part.violated)
     with tools.watch.step("check"):
         origin = (part.key, part.message)
-        checked = row_checks.check(part.routed, part.codes, part.table, definitions, types(part.columns), origin)
+        checked = row_checks.check(part.routed, part.codes, table, definitions, types(part.columns), origin)
     tools.tally.count_checks(checked)
     for name, (place, rule) in checked.failing.items():
         topic, _, partition, offset = (part.records.column(n)[int(part.rows[place])].as_py() for n in COORDINATES)
@@ -299,7 +325,9 @@ def _kept_out(tools: Tools, part: Part, checked: Checked) -> Iterator[Left]:
         failed = [(tools.plan.layout.silver_of(str(name)), out.rules, out.definition) for name in names]
         if out.action == "quarantine":
             detail = f"fails {', '.join(out.rules)}"
-            yield replace(_all_rejected(part, rows, Cause.EXPECT_FAILED, detail, part.message), failed=failed)
+            said = (f"{detail}: {part.errors[row]}" if row in part.errors else detail for row in out.rows.tolist())
+            rejects = [(row, Cause.EXPECT_FAILED, why) for row, why in zip(rows.tolist(), said, strict=True)]
+            yield Rejected(part.records, rejects, part.message, failed=failed)
         else:
             yield Dropped(part.records, rows, failed)
 
@@ -309,7 +337,9 @@ def project(tools: Tools, part: Part) -> Found:
     places = slice(None) if part.landing is None else part.landing
     numbers = np.full(len(part.codes), table_rows.NOWHERE)
     numbers[places] = tools.tally.count_silver(part.routed, part.codes[places], part.key)
-    rows = table_rows.numbered_rows(part.table, part.definitions, numbers)
+    keeps = tools.plan.keep_violated and part.violated is not None
+    table = part.table.append_column(VIOLATED, part.violated) if keeps else part.table
+    rows = table_rows.numbered_rows(table, part.definitions, numbers)
     with tools.watch.step("project"):
         for table in tools.projections.split(rows, part.definitions, tools.placement.types(part.columns)):
             yield replace(part, table=table)

@@ -38,6 +38,7 @@ from spark_app.units.worker.steps import (
     decode,
     fit,
     frame,
+    judge,
     project,
     route,
     unwrap,
@@ -48,7 +49,7 @@ from spark_app.units.worker.tally import Tally
 from spark_app.units.worker.task_plan import TaskPlan
 
 Step = Callable[[Tools, Part], Found]
-STEPS: tuple[Step, ...] = (frame, decode, unwrap, route, fit, check, project, write)
+STEPS: tuple[Step, ...] = (frame, decode, unwrap, route, fit, judge, check, project, write)
 
 
 def run(batches: Iterator[pa.RecordBatch], plan: TaskPlan, catalog: Catalog, task: str) -> Report:

@@ -34,6 +34,7 @@ class TaskPlan:
         options: how payloads are decoded.
         wrapper: the records' messages hold other messages; None = they are the events.
         definitions: the rules that rows must meet to land in silver, and the columns that they have there.
+        keep_violated: rows have the column `VIOLATED`, also without definitions.
         hmac_key_file: the file with the key of `hmac()`; "" = no expression calls it.
         field_ids: the files have field ids, and columns without one are reported.
         held: routing name of a paused table -> what its rows wait for.
@@ -61,6 +62,7 @@ class TaskPlan:
     options: DecodeOptions = STRICT
     wrapper: Wrapper | None = None
     definitions: Definitions = NO_RULES
+    keep_violated: bool = False
     hmac_key_file: str = ""
     field_ids: bool = False
     held: Mapping[str, str] = field(default_factory=dict)
@@ -71,3 +73,8 @@ class TaskPlan:
     bronze_compression: str = "zstd"
     gatherers: int = 0
     here: str = ""
+
+    @property
+    def are_judged(self) -> bool:
+        """Whether messages are judged by the rules in their .proto."""
+        return self.keep_violated or bool(self.definitions.by_origin)

@@ -10,12 +10,13 @@ import pytest
 
 from spark_app.app.text.backtest import outcome_lines
 from spark_app.lake.lake import Lake
-from spark_app.model.definitions import MAX_RULES
+from spark_app.model.definitions import MAX_RULES, Rule
 from spark_app.model.errors import UsageError
 from spark_app.recovery.backtest import backtest
 from spark_app.settings.models import Settings
+from spark_app.tables.definitions import number as number_rules
 from spark_app.tables.expectations.in_force import MOST_NAMED, RulesInForce
-from spark_app.tables.expectations.message_checks import checks_of
+from spark_app.tables.expectations.proto_rules import find_rules
 from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake
 from tests.support.protos import PROTO3, compile_text, message_class
@@ -131,15 +132,16 @@ def test_a_table_of_several_messages(tmp_path: Path) -> None:
     assert f"not checked by rules in the .proto: 4 rows of {UNO}, of unclear messages" in outcome_lines(found)
 
 
-def test_a_column_of_another_type_meets_no_rule(tmp_path: Path) -> None:
-    """A rule on its text would be another one."""
+def test_the_type_of_a_column_does_not_matter(tmp_path: Path) -> None:
+    """The message is judged, and not the row."""
     was = compile_text(
         f"{PROTO3} message Bet {{ string game_name = 1; string gamer_id = 2; string bet = 3; }}", schema_id=6
     )
     lake = lake_of(tmp_path, "drop", was, FIRST)
     text = message_class(was, "Bet")(game_name="uno", gamer_id="a", bet="x").SerializeToString()
     lake.take(batch_of([frame(6, text), bet(FIRST, "a", -5), bet(FIRST, "", 5)]))
-    assert rows(lake, UNO, "_offset", "bet")[:2] == [(0, "x"), (1, "-5")]
+    assert rows(lake, UNO, "_offset", "bet") == [(0, "x")]
+    assert rows(lake, "dropped_events", "offset", "rules") == [(1, ["proto.bet"]), (2, ["proto.gamer_id"])]
     assert faults(lake) == {}
 
 
@@ -245,9 +247,7 @@ def test_values_of_a_schema_are_never_sql(tmp_path: Path, kind: str) -> None:
     assert faults(lake) == {}
 
 
-@pytest.mark.parametrize(
-    "pattern", ["(", "a{1001}", "(a{1000}){1000}", "[z-a]", "(?=a)", "\\1", "*", "(" * 250 + ")" * 250]
-)
+@pytest.mark.parametrize("pattern", ["(", "a{1001}", "(a{1000}){1000}", "[z-a]", "(?=a)", "\\1", "*"])
 def test_a_pattern_that_is_none_is_named(tmp_path: Path, pattern: str, capfd: pytest.CaptureFixture[str]) -> None:
     schema = compile_text(
         f"{HEAD} message Bet {{ {BET} string note = 3 [{FIELD}.string.pattern = {quoted(pattern)}]; }}"
@@ -281,8 +281,7 @@ def test_ten_thousand_rules(tmp_path: Path) -> None:
     [(names,)] = rows(lake, "quarantine_events", "rules")
     assert len(names) == 2
     assert names[0].startswith("proto.f0..f")
-    columns = lake.opened.schemas.ledger.catalog().columns["Bet"]
-    found = checks_of(schema.descriptor_set, "Bet", columns, MAX_RULES)
+    found = find_rules(schema.descriptor_set, "Bet", MAX_RULES)
     assert len(found.checks) <= MAX_RULES
     assert {one.reason for one in found.left_out} <= {"the message has too many rules for one table"}
     assert faults(lake) == {}
@@ -305,11 +304,13 @@ def test_unreadable_rules_are_named(tmp_path: Path, capfd: pytest.CaptureFixture
     text = f'{PROTO3} import "buf/validate/validate.proto"; message Bet {{ {fields} }}'
     lake = lake_of(tmp_path, "drop", compile_text(text, {"buf/validate/validate.proto": own}, schema_id=7))
     assert lake.take(batch_of([bet(FIRST, "", 0)])).silver == {"uno": 1}
-    assert "the option cannot be read" in "".join(capfd.readouterr())
+    assert "its rules cannot be read" in "".join(capfd.readouterr())
 
 
 def test_the_log_names_a_limited_number_of_rules_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    fields = " ".join(f"string f{n} = {n + 10} [{FIELD}.string.uri = true];" for n in range(MOST_NAMED + 5))
+    fields = " ".join(
+        f"google.protobuf.Timestamp f{n} = {n + 10} [{FIELD}.timestamp.lt_now = true];" for n in range(MOST_NAMED + 5)
+    )
     lake = lake_of(
         tmp_path, "drop", compile_text(f"{HEAD} message Bet {{ {BET} int64 bet = 3; {fields} }}", schema_id=7)
     )
@@ -318,6 +319,46 @@ def test_the_log_names_a_limited_number_of_rules_once(tmp_path: Path, capfd: pyt
     said = "".join(capfd.readouterr())
     assert said.count("a rule in the .proto is not checked") == MOST_NAMED
     assert said.count("more rules in the .proto are not checked") == 1
+
+
+@pytest.mark.parametrize("action", ["drop", "quarantine"])
+def test_expressions_in_cel(tmp_path: Path, action: str) -> None:
+    """A rule that ends in an error keeps its row out, and the error is the detail."""
+    cel = """{id: 'fair', expression: '100 / this.bet > 1 ? "" : "too much"'}"""
+    body = f"option (buf.validate.message).cel = {cel}; {BET} int64 bet = 3;"
+    schema = compile_text(f"{HEAD} message Bet {{ {body} }}", schema_id=7)
+    lake = lake_of(tmp_path, action, schema)
+    report = lake.take(batch_of([bet(schema, "a", 5), bet(schema, "a", 80), bet(schema, "a", 0), bet(schema, "", 5)]))
+    assert report.expectations == {"uno": {"proto.gamer_id": [2, 2], "proto.Bet": [2, 2]}}
+    table = "quarantine_events" if action == "quarantine" else "dropped_events"
+    both = ["proto.gamer_id", "proto.Bet"]
+    assert rows(lake, table, "offset", "rules") == [(1, ["proto.Bet"]), (2, both), (3, ["proto.gamer_id"])]
+    if action == "quarantine":
+        details = dict(rows(lake, table, "offset", "detail"))
+        assert details[1] == "fails proto.Bet"
+        assert "divide by zero" in details[2]
+    assert faults(lake) == {}
+    found = backtest(lake.settings).tables[UNO].rules
+    assert {name: (one.checked, one.failed) for name, one in found.items()} == {
+        "proto.gamer_id": (4, 2), "proto.Bet": (4, 2)
+    }  # fmt: skip
+
+
+def test_a_lake_with_translated_rules_goes_on(tmp_path: Path) -> None:
+    """Before, a rule was an expression over columns: its rows stay as they were, and are proven by it."""
+    lake = lake_of(tmp_path, "drop", FIRST)
+    old = [Rule("proto.gamer_id", '(length("gamer_id") >= 1)', "drop"), Rule("proto.bet", '("bet" > 0)', "drop")]
+    definition = number_rules(lake.lake, tuple(old))
+    now = lake.opened.rules._by_origin
+    lake.opened.rules._by_origin = {"uno": {(7, "Bet"): definition}}
+    lake.opened.rules.renew = lambda: lake.opened.rules.definitions  # type: ignore[method-assign]
+    lake.take(batch_of([bet(FIRST, "a", 5), bet(FIRST, "a", 0)]))
+    lake.opened.rules._by_origin = now
+    lake.reopen()
+    lake.take(batch_of([bet(FIRST, "a", 5), bet(FIRST, "a", 0)], first=2))
+    assert len({one for _, one in rows(lake, UNO, "_offset", "_definition")}) == 2
+    assert [one for (one,) in rows(lake, "dropped_events", "offset")] == [1, 3]
+    assert faults(lake) == {}
 
 
 def test_a_wrong_value_of_the_setting_is_refused() -> None:
