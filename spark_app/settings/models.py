@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from spark_app.model.definitions import MAX_RULES
+from spark_app.model.gold_functions import GOLD_FUNCTIONS
 from spark_app.model.place import ADDRESS, UNTESTED, Place
 from spark_app.model.table_names import TableNames
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
@@ -185,15 +186,21 @@ class Batch(Section):
     )
 
 
+if TYPE_CHECKING:
+    FunctionName = str
+else:
+    FunctionName = Literal[tuple(GOLD_FUNCTIONS)]
+
+
 class Aggregate(Section):
     """One column of the gold tables: a function, and the field that it aggregates."""
 
-    function: Literal["count", "sum", "min", "max", "mean", "distinct", "median"]
+    function: FunctionName
     field: str = Field("", description="field of the message; empty = event.time, and all rows for count")
 
     @model_validator(mode="after")
     def _has_a_number(self) -> Aggregate:
-        if self.function in ("sum", "mean", "median") and not self.field:
+        if GOLD_FUNCTIONS[self.function].takes == "numbers" and not self.field:
             raise ValueError(f"{self.function} needs the field that it is taken of")
         return self
 

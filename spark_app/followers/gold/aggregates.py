@@ -6,7 +6,7 @@ several tasks read the files, each reduces its own files, and the driver combine
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from pyarrow import types
 
 from spark_app.lake.delta.batches import read_batches
 from spark_app.lake.files.storage import Storage
+from spark_app.model.gold_functions import GOLD_FUNCTIONS, ByArrow
 from spark_app.model.record_schemas import TIMESTAMP
 
 ROWS, BYTES = 1 << 15, 16 << 20  # of a chunk: the most rows, and about the most bytes
@@ -36,7 +37,7 @@ def source_of(field: pa.Field) -> str:
 
 
 class Aggregate(NamedTuple):
-    """A column of the result. `field` is a column of the table; "" = all rows, which is valid only for `count`."""
+    """A column of the result. `field` is a column of the table; "" = all rows."""
 
     name: str
     function: str
@@ -76,19 +77,15 @@ class Grouping(NamedTuple):
     def finish(self, part: pa.Table) -> pa.Table:
         """The result of the last part: the key and the aggregates. A sum of integers has the type `WIDE`."""
         names = [self.key, *(aggregate.name for aggregate in self.aggregates)]
-        counts = [False, *(aggregate.function == "count" for aggregate in self.aggregates)]
+        counts = [False, *(GOLD_FUNCTIONS[aggregate.function].counts_rows for aggregate in self.aggregates)]
         columns = zip(names, part.schema.types, counts, strict=True)
         return pa.Table.from_arrays(part.columns, schema=pa.schema([pa.field(n, t, not c) for n, t, c in columns]))
 
     def _suits(self, aggregate: Aggregate) -> bool:
-        if not aggregate.field:
-            return aggregate.function == "count"
-        kind = self.fields.field(aggregate.field).type
-        if aggregate.function == "count":
-            return not types.is_nested(kind)
-        if aggregate.function == "sum":
-            return bool(types.is_signed_integer(kind))
-        return aggregate.function in ("min", "max") and _is_ordered(kind)
+        function = GOLD_FUNCTIONS[aggregate.function]
+        if function.arrow is None or not aggregate.field:
+            return function.arrow is not None and function.counts_rows
+        return _SUITED[function.arrow.types](self.fields.field(aggregate.field).type)
 
     def _read(self, storage: Storage, key: str) -> Iterator[pa.RecordBatch]:
         """The fields of a file in batches, with the types of the table."""
@@ -99,14 +96,14 @@ class Grouping(NamedTuple):
         columns = [rows[self.key]]
         for aggregate in self.aggregates:
             values = rows[aggregate.field or self.key]
-            columns.append(values.cast(WIDE) if aggregate.function == "sum" else values)
+            columns.append(values.cast(WIDE) if GOLD_FUNCTIONS[aggregate.function].widens else values)
         return pa.Table.from_arrays(columns, names=list(map(str, range(len(columns)))))
 
     def _first(self) -> list[tuple[str, pc.FunctionOptions | None]]:
-        return [(a.function, None if a.field else EVERY) for a in self.aggregates]
+        return [(_by_arrow(a).rows, None if a.field else EVERY) for a in self.aggregates]
 
     def _next(self) -> list[tuple[str, pc.FunctionOptions | None]]:
-        return [("sum" if a.function == "count" else a.function, None) for a in self.aggregates]
+        return [(_by_arrow(a).parts, None) for a in self.aggregates]
 
     def _group(self, rows: pa.Table, functions: list[tuple[str, pc.FunctionOptions | None]]) -> pa.Table:
         key, *columns = rows.column_names
@@ -128,9 +125,22 @@ def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
+def _by_arrow(aggregate: Aggregate) -> ByArrow:
+    how = GOLD_FUNCTIONS[aggregate.function].arrow
+    assert how is not None  # see `is_exact_in_arrow`
+    return how
+
+
 def _is_key(kind: pa.DataType) -> bool:
     return any(is_it(kind) for is_it in KEYS)
 
 
 def _is_ordered(kind: pa.DataType) -> bool:
     return _is_key(kind) or types.is_decimal128(kind) or types.is_date32(kind) or bool(kind == TIMESTAMP)
+
+
+_SUITED: dict[str, Callable[[pa.DataType], bool]] = {
+    "plain": lambda kind: not types.is_nested(kind),
+    "integers": lambda kind: bool(types.is_signed_integer(kind)),
+    "ordered": _is_ordered,
+}

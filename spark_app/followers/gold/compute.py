@@ -29,21 +29,12 @@ from spark_app.followers.gold.definition import Definition
 from spark_app.followers.gold.merging import narrow
 from spark_app.lake.files.disk import is_full
 from spark_app.lake.files.storage import Storage
+from spark_app.model.gold_functions import GOLD_FUNCTIONS
 from spark_app.settings.models import Settings
 from spark_app.units.driver.file_rows import FOLDER, read_rows
 from spark_app.units.worker.table_rows import split_by_value
 
 TABLE = "_protolake_table"
-FUNCTIONS: dict[str, Callable[[Column], Column]] = {
-    "count": F.count,
-    "sum": F.try_sum,
-    "min": F.min,
-    "max": F.max,
-    "mean": F.mean,
-    "distinct": F.countDistinct,
-    "median": F.median,
-}
-OF_NUMBERS, OF_ORDER = ("sum", "mean", "median"), ("min", "max")
 SUMMED = "_protolake_summed_"  # + gold column: the number of values in its sum
 WIDE = "decimal(38,0)"
 
@@ -138,12 +129,12 @@ class AggregateComputer:
         integers are summed; None = their own type."""
         columns = []
         for name, aggregate in self._definition.aggregates.items():
-            field = self._definition.field_of(aggregate)
-            value = _suited(rows, field, aggregate.function) if field else F.lit(1)
-            if aggregate.function == "sum" and isinstance(rows.schema[field].dataType, T.IntegralType):
+            function, field = GOLD_FUNCTIONS[aggregate.function], self._definition.field_of(aggregate)
+            value = _suited(rows, field, function.takes) if field else F.lit(1)
+            if function.widens and isinstance(rows.schema[field].dataType, T.IntegralType):
                 columns.append(F.count(value).alias(f"{SUMMED}{name}"))
                 value = value.cast(sums) if sums else value
-            columns.append(FUNCTIONS[aggregate.function](value).alias(name))
+            columns.append(function.spark(F, value).alias(name))
         result = rows.groupBy(TABLE, self._definition.key).agg(*columns).toArrow()
         name_of = {self._layout.silver_of(name): name for name in names}
         return {name_of[table]: rows for table, rows in split_by_value(result, TABLE)}
@@ -161,15 +152,15 @@ def _result(part: pa.Table) -> list[str]:
     return [name for name in part.column_names if not name.startswith(SUMMED)]
 
 
-def _suited(rows: DataFrame, field: str, function: str) -> Column:
+def _suited(rows: DataFrame, field: str, takes: str) -> Column:
     """The field in the type that the function needs, or NULL: each table has its own types, and a type that does not
     suit must not fail the job of all tables."""
     kind = rows.schema[field].dataType
-    if function in OF_NUMBERS and isinstance(kind, T.StringType):
+    if takes == "numbers" and isinstance(kind, T.StringType):
         return F.col(field).try_cast("double")
-    if function in OF_NUMBERS and not isinstance(kind, T.NumericType):
+    if takes == "numbers" and not isinstance(kind, T.NumericType):
         return F.lit(None).cast("double")
-    if function in OF_ORDER and "map<" in kind.simpleString():
+    if takes == "ordered" and "map<" in kind.simpleString():
         return F.lit(None).cast("string")
     return F.col(field)
 

@@ -1,7 +1,7 @@
 """The definition of a gold row: the key, and one column per aggregate over the key's rows in silver.
 
-If all functions are `count`, `sum`, `min` or `max`, new rows are merged incrementally; with any other function the
-changed keys are recomputed from all their rows. A silver table without the key has no gold.
+If all functions can merge, new rows are merged incrementally; with any other function the changed keys are recomputed
+from all their rows. A silver table without the key has no gold.
 """
 
 from __future__ import annotations
@@ -15,18 +15,8 @@ import pyarrow as pa
 
 from spark_app.followers.gold.aggregates import with_source
 from spark_app.model.comments import Comments, Path
+from spark_app.model.gold_functions import GOLD_FUNCTIONS, Merge
 from spark_app.settings.models import Aggregate, Settings
-
-WORDS = {
-    "count": "Number of values of {}",
-    "sum": "Sum of {}",
-    "min": "Smallest {}",
-    "max": "Largest {}",
-    "mean": "Mean of {}",
-    "distinct": "Number of distinct values of {}",
-    "median": "Median of {}",
-}
-FOLDED = {"count": "+", "sum": "+", "min": "least", "max": "greatest"}
 
 
 @dataclass(frozen=True)
@@ -50,11 +40,15 @@ class Definition:
     @property
     def is_incremental(self) -> bool:
         """Whether a key's new row can be computed from its old row and an aggregate of its new silver rows."""
-        return all(aggregate.function in FOLDED for aggregate in self.aggregates.values())
+        return all(GOLD_FUNCTIONS[aggregate.function].merge for aggregate in self.aggregates.values())
+
+    def merge_of(self, column: str) -> Merge | None:
+        """How the column's old and new value are merged; None = the new value replaces the old one."""
+        return GOLD_FUNCTIONS[self.aggregates[column].function].merge if self.is_incremental else None
 
     def field_of(self, aggregate: Aggregate) -> str:
         """The field of the aggregate; "" = it counts all rows."""
-        return aggregate.field or ("" if aggregate.function == "count" else self.time)
+        return aggregate.field or ("" if GOLD_FUNCTIONS[aggregate.function].counts_rows else self.time)
 
     def fields(self, columns: pa.Schema, column_of: Callable[[str], str]) -> pa.Schema:
         """The key and the aggregated fields of a silver table with these columns, by the names of the settings. A
@@ -78,7 +72,7 @@ class Definition:
         own: dict[Path, str] = {(): f"One row per {self.key}, aggregated from silver", (self.key,): "Groups the rows"}
         for name, aggregate in self.aggregates.items():
             field = self.field_of(aggregate)
-            own[name,] = WORDS[aggregate.function].format(field) if field else "Number of rows"
+            own[name,] = GOLD_FUNCTIONS[aggregate.function].comment.format(field) if field else "Number of rows"
         return Comments(own=own)
 
     def digest(self, fields: pa.Schema) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.followers.gold.definition import FOLDED, Definition
+from spark_app.followers.gold.definition import Definition
+from spark_app.model.gold_functions import Merge
 
 WIDE_SUM = pa.decimal128(38, 0)
 INTEGER = pa.int64()
@@ -56,15 +57,14 @@ def fold(old: pa.Table, part: pa.Table, definition: Definition) -> pa.Table:
     found = pc.is_valid(at)
     columns = {}
     for name in old.column_names:
-        how = FOLDED[definition.aggregates[name].function] if definition.is_incremental and name != key else None
-        new = old[name] if name == key else _folded(how, old[name], part[name].take(at))
+        new = old[name] if name == key else _folded(definition.merge_of(name), old[name], part[name].take(at))
         columns[name] = pc.if_else(found, new, old[name].cast(new.type))
     folded = pa.table(columns)
     new = part.filter(pc.is_null(pc.index_in(part[key], value_set=old[key])))
     return pa.concat_tables([folded, new.cast(folded.schema)])
 
 
-def _folded(how: str | None, old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
+def _folded(how: Merge | None, old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
     if how is None:
         return new
     if how == "+":

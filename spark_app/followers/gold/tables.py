@@ -18,7 +18,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import DeltaError
 
 from spark_app.followers.gold.compare import differing_keys
-from spark_app.followers.gold.definition import FOLDED, Definition
+from spark_app.followers.gold.definition import Definition
 from spark_app.followers.gold.merging import INTEGER, WIDE_SUM, beyond_64_bits, can_fold, fold
 from spark_app.lake.delta import log_entry
 from spark_app.lake.delta import parquet as files
@@ -314,9 +314,8 @@ def _columns(table: DeltaTable) -> pa.Schema:
 def _updates(definition: Definition, columns: pa.Schema) -> dict[str, str]:
     """Column -> the SQL that merges the new value (`s`) into the old one (`t`)."""
     updates = {}
-    for name, aggregate in definition.aggregates.items():
-        column = _quoted(name)
-        how = FOLDED[aggregate.function] if definition.is_incremental else None
+    for name in definition.aggregates:
+        column, how = _quoted(name), definition.merge_of(name)
         if how is None:
             updates[column] = f"s.{column}"
         elif how == "+":

@@ -1,23 +1,56 @@
 """Every aggregate function is known wherever functions are named."""
 
 from pathlib import Path
-from typing import get_args
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions
 
 from spark_app.audit.check_gold import _aggregate
-from spark_app.followers.gold.compute import FUNCTIONS
-from spark_app.followers.gold.definition import FOLDED
-from spark_app.settings.models import Aggregate
+from spark_app.followers.gold.aggregates import Aggregate, Grouping
+from spark_app.model.gold_functions import GOLD_FUNCTIONS
+from spark_app.settings import models
 
-NAMES = get_args(Aggregate.model_fields["function"].annotation)
+NAMES = list(GOLD_FUNCTIONS)
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 
 
-def test_spark_knows_them() -> None:
-    assert list(FUNCTIONS) == list(NAMES)
-    assert set(FOLDED) <= set(NAMES)
+@pytest.mark.parametrize("name", NAMES)
+def test_spark_knows_them(name: str) -> None:
+    known = Mock(spec=functions)
+    column = GOLD_FUNCTIONS[name].spark(known, "a column")
+    assert isinstance(column, Mock)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if GOLD_FUNCTIONS[name].arrow])
+def test_arrow_computes_them(name: str) -> None:
+    fields = pa.schema([("k", pa.string()), ("v", pa.int64())])
+    grouping = Grouping("k", (Aggregate("made", name, "v"),), fields)
+    assert grouping.is_exact_in_arrow()
+    part = grouping.combine([grouping.combine([of_rows(grouping, fields, value)]) for value in (3, 3)])
+    assert int(grouping.finish(part)["made"][0].as_py()) == {"count": 2, "sum": 6}.get(name, 3)
+
+
+def of_rows(grouping: Grouping, fields: pa.Schema, value: int) -> pa.Table:
+    rows = pa.table({"k": ["x"], "v": [value]}, schema=fields)
+    return grouping._group(grouping._of_rows(rows), grouping._first())
+
+
+def test_the_settings_know_them_and_no_others() -> None:
+    for name in NAMES:
+        assert models.Aggregate(function=name, field="f").function == name
+    with pytest.raises(ValueError, match="Input should be 'count', 'sum'"):
+        models.Aggregate(function="nonsense")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_those_of_numbers_need_a_field(name: str) -> None:
+    if GOLD_FUNCTIONS[name].takes == "numbers":
+        with pytest.raises(ValueError, match=f"{name} needs the field"):
+            models.Aggregate(function=name)
+    else:
+        models.Aggregate(function=name)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "count"])

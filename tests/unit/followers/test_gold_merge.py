@@ -14,8 +14,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from spark_app.followers.gold import tables as gold_tables
-from spark_app.followers.gold.definition import FOLDED, Definition
+from spark_app.followers.gold.definition import Definition
 from spark_app.followers.gold.tables import GoldTables
+from spark_app.model.gold_functions import GOLD_FUNCTIONS
 from spark_app.settings.models import Settings
 from spark_app.units.driver.open_lake import OpenLake
 from tests.chaos.units import open_lake
@@ -35,7 +36,7 @@ KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "min_moment": (pa.timestamp("us", "UTC"), st.integers(0, 9).map(lambda n: MOMENT + timedelta(seconds=n))),
     "max_day": (pa.date32(), st.dates()),
 }
-assert {name.split("_")[0] for name in KINDS} == set(FOLDED)
+assert {name.split("_")[0] for name in KINDS} == {name for name, function in GOLD_FUNCTIONS.items() if function.merge}
 COLUMNS = pa.schema([("gamer", pa.string()), *((name, kind) for name, (kind, _) in KINDS.items())])
 Rows = dict[str | None, dict[str, Any]]
 ROW = st.fixed_dictionaries({name: st.none() | values for name, (_, values) in KINDS.items()})
