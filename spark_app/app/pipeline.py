@@ -29,6 +29,7 @@ from spark_app.followers.registry import FOLLOWERS, FollowerContext
 from spark_app.followers.runner import FollowerRunner, Followers
 from spark_app.lake.delta import inventory
 from spark_app.lake.delta.findings import refuse
+from spark_app.lake.delta.manifest import Manifest
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
@@ -49,7 +50,7 @@ from spark_app.units.driver.executor_watch import ExecutorWatch
 from spark_app.units.driver.feeds import Feed, feed_of
 from spark_app.units.driver.open_lake import OpenLake
 from spark_app.units.driver.run_context import RunContext
-from spark_app.units.driver.status import Status
+from spark_app.units.driver.status import Status, StatusSources
 from spark_app.units.driver.unit import UnitRunner
 from spark_app.units.driver.worker_merger import WorkerMerger
 from spark_app.units.spark import checkpoint, cluster, jvm, session
@@ -89,10 +90,21 @@ class Pipeline:
         self._followers: Followers | None = None
         self._due: dict[str, float] = {}  # chore -> time of its next run
         self.lake = Lake(settings.place)
-        self.status = Status(self.lake, settings.tables.layout)
         self._tell = EventLog(self.lake).add
-        self.status.tell = self._tell
-        self.life = ProcessLifecycle(self.lake, settings.run, self.status, jvm.jvm_pid, self._tell)
+        sources = StatusSources(
+            lag=lambda: self._feed.lag() if self._feed else None,
+            quiet_s=lambda: self.life.quiet_s(),
+            parts=self._describe,
+        )
+        self.status = Status(self.lake, settings.tables.layout, sources, self._tell)
+        self.life = ProcessLifecycle(
+            self.lake,
+            settings.run,
+            self.status,
+            jvm.jvm_pid,
+            self._tell,
+            lambda: self._feed.batch_description if self._feed else "",
+        )
         self._stop = self.life.stop
         self._disk = DiskSpaceGuard(self.lake, settings.lake.min_free_bytes, self.status, self._stop, self._discard)
 
@@ -105,8 +117,7 @@ class Pipeline:
         self.life.listen()
         try:
             self._disk.retry(self.lake.prepare)
-            self._disk.retry(self.lake.lease.take)
-            self.lake.lease.on_lost = lambda said: self.life.leave(ExitCode.UNREACHABLE, said)
+            self._disk.retry(self.life.take_lease)
             failpoints.arm(self.lake.root)
             self.life.begin({"ingest": self._sign, "gold": self._gold_progress})
             self._disk.retry(self._tell_start)
@@ -128,6 +139,27 @@ class Pipeline:
         query = self._feed.query if self._feed else None
         return unit, self.status.told, session.signs(self._spark, query) if self._spark else None
 
+    def _describe(self) -> dict[str, Any]:
+        """What the status says of the parts that exist by now."""
+        found: dict[str, Any] = {}
+        if self._opened:
+            ledger = self._opened.schemas.ledger
+            found |= {"schema_warnings": ledger.warnings(), "paused": self._opened.paused.describe()}
+            found["references"] = self._opened.projections.joins.references.describe()
+            if versions := ledger.versions():
+                found["versions"] = versions
+        if self._followers:
+            found["followers"] = self._followers.describe()
+        return found
+
+    def _offer(self, unit: Manifest) -> None:
+        if self._followers:
+            self._followers.offer(unit)
+
+    def _session(self) -> SparkSession:
+        assert self._spark is not None
+        return self._spark
+
     def _gold_progress(self) -> Hashable:
         calls = self._followers["gold"].calls if self._followers else 0
         return (calls, self._spark and session.signs(self._spark, None)) if calls % 2 else None
@@ -137,7 +169,8 @@ class Pipeline:
         Raises:
             ContractError: tables, state files and checkpoint do not belong to the same lake and point in time.
         """
-        opened = OpenLake.of(self.lake, self._settings)
+        merger = WorkerMerger(self._session, self.lake.storage) if self._settings.spark.on_cluster else None
+        opened = OpenLake.of(self.lake, self._settings, self._offer, merger)
         if self._settings.registry.sends_secret_in_clear:
             log.warning(
                 "the app sends the registry's password or token unencrypted: use https://",
@@ -149,10 +182,6 @@ class Pipeline:
         checkpoint.check(self.lake, opened.units.manifests.last_ingest, opened.units.committer.synced.rebooted)
         self.status.set_rows(initial_counts.count_rows(opened), opened.tables.admitted)
         self.status.set_quarantine(initial_counts.count_open_causes(opened))
-        self.status.versions_of = opened.schemas.ledger.versions
-        self.status.warnings_of = opened.schemas.ledger.warnings
-        self.status.paused_of = opened.paused.describe
-        self.status.references_of = opened.projections.joins.references.describe
         return opened
 
     def _discard(self) -> None:
@@ -224,10 +253,7 @@ class Pipeline:
     def _wire(self, spark: SparkSession, opened: OpenLake, feed: Feed, workers: threading.Thread | None) -> Followers:
         units = UnitRunner(spark, opened, workers)
         units.check_rules()
-        if self._settings.spark.on_cluster:
-            opened.units.maintainer.merger = WorkerMerger(spark, self.lake.storage)
         feed.connect(spark, units, RunContext(self.status, self._disk, self._stop, self._unit_lock))
-        self.life.describe_batch = lambda: feed.batch_description
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
         context = FollowerContext(spark, opened, self._unit_lock, self._gold_done, lambda: is_rebuilding(self.lake))
         made = [make(context) for make in FOLLOWERS]
@@ -237,8 +263,6 @@ class Pipeline:
         accepted = manifests.last if self._accept_gap else 0
         self._followers = Followers(made, self.lake, manifests, self._stop, most_bytes, accepted, self._tell)
         self._disk.retry(self._followers.begin)
-        opened.units.on_commit = self._followers.offer
-        self.status.followers_of = self._followers.describe
         return self._followers
 
     def _work(self, opened: OpenLake, feed: Feed, followers: Followers) -> ExitCode:

@@ -75,7 +75,7 @@ class Lake:
 
     def __init__(self, place: str | Path | Place):
         self.place = place_of(place)
-        self.storage = open_storage(self.place)
+        self.storage = open_storage(self.place, self._fence)
         self.here = self.storage if isinstance(self.storage, LocalStorage) else LocalStorage(local_folder(self.place))
         self._folders: set[str] = set()  # valid table names; each batch looks up each table several times
 
@@ -83,6 +83,11 @@ class Lake:
     def lease(self) -> Lease:
         own = FileLease(self.here.path(STATE), self.address)
         return own if self.storage is self.here else ObjectLease(cast("ObjectStorage", self.storage), self.leased, own)
+
+    def _fence(self) -> None:
+        """As `Lease.check`, in a process that has taken the lease."""
+        if self.lease.epoch:
+            self.lease.check()
 
     @cached_property
     def deletes(self) -> DeleteRounds:

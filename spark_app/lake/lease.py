@@ -25,6 +25,7 @@ from spark_app.model.errors import TakenOver, UnreachableError
 if TYPE_CHECKING:
     from spark_app.lake.files.objects import ObjectStorage
 
+OnLost = Callable[[str], object]
 POLL_S = 0.2
 LOCKS: tuple[tuple[str, Callable[[int, int], None]], ...] = (("lock", fcntl.flock), ("lock.jvm", fcntl.lockf))
 
@@ -36,17 +37,18 @@ class Lease(ABC):
         epoch: how often the lease of a bucket was taken, this time included; 0 on a local disk.
         took_over: a process before has not released it, so that it may still believe to have it, and nobody has called
             `fenced` since.
-        on_lost: called, in a thread, when another process has taken the lease; its argument says which one.
     """
 
     jvm_file: Path
     epoch = 0
     took_over = False
-    on_lost: Callable[[str], object]
 
     @abstractmethod
-    def take(self, timeout_s: float = 7.0) -> None:
+    def take(self, timeout_s: float = 7.0, on_lost: OnLost = lambda said: None) -> None:
         """Become the only writer, and wait until the JVM of a killed predecessor is gone too.
+
+        Args:
+            on_lost: called, in a thread, when another process has taken the lease; its argument says which one.
 
         Raises:
             UnreachableError: another process still writes the lake after `timeout_s` seconds.
@@ -85,9 +87,8 @@ class FileLease(Lease):
         self._lake = lake
         self._held: IO[str] | None = None
         self.jvm_file = folder / LOCKS[1][0]
-        self.on_lost = lambda said: None
 
-    def take(self, timeout_s: float = 7.0) -> None:
+    def take(self, timeout_s: float = 7.0, on_lost: OnLost = lambda said: None) -> None:
         deadline = time.monotonic() + timeout_s
         for name, lock in LOCKS:
             handle = (self._folder / name).open("a+")
@@ -140,9 +141,8 @@ class ObjectLease(Lease):
         self._ended = threading.Event()
         self._asking = threading.RLock()
         self.jvm_file = own.jvm_file
-        self.on_lost = lambda said: None
 
-    def take(self, timeout_s: float = 7.0) -> None:
+    def take(self, timeout_s: float = 7.0, on_lost: OnLost = lambda said: None) -> None:
         """As `Lease.take`. A process of another machine that has not released the lease is waited for until it has not
         renewed it for `Place.lease_s`, its own or that of its owner."""
         self._own.take(timeout_s)
@@ -155,8 +155,7 @@ class ObjectLease(Lease):
         except BaseException:
             self._own.release()
             raise
-        self._storage.fence = self.check
-        threading.Thread(target=self._renew, args=(self._ended,), name="lease", daemon=True).start()
+        threading.Thread(target=self._renew, args=(self._ended, on_lost), name="lease", daemon=True).start()
 
     def _await_end(self, deadline: float) -> dict[str, Any]:
         """The lease once it may be taken; empty if there is none. The lock of this machine proves that an owner with
@@ -196,7 +195,7 @@ class ObjectLease(Lease):
                 "first"
             ) from None
 
-    def _renew(self, ended: threading.Event) -> None:
+    def _renew(self, ended: threading.Event, on_lost: OnLost) -> None:
         while not ended.wait(self._lasts_s / 3):
             try:
                 self._renew_once(ended)
@@ -204,7 +203,7 @@ class ObjectLease(Lease):
                 continue  # the store does not answer: what is written next will fail, too
             except TakenOver as error:
                 ended.set()
-                self.on_lost(str(error))
+                on_lost(str(error))
 
     def _renew_once(self, ended: threading.Event) -> None:
         with self._asking:

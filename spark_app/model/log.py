@@ -22,6 +22,9 @@ class Log:
 
     level = LEVELS["INFO"]
 
+    def set_level(self, name: str) -> None:
+        self.level = LEVELS[name]
+
     def debug(self, event: str, **values: Any) -> None:
         self._write("DEBUG", event, values)
 

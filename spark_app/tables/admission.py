@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -56,7 +57,7 @@ class TableAdmission:
         self._projected = frozenset(projected)
         self._catalog = catalog
         self._decimals: tuple[Catalog, frozenset[str]] = NO_SCHEMAS, frozenset()
-        self.renewing: frozenset[str] = frozenset()  # routing names of the tables that are made anew
+        self._renewing: frozenset[str] = frozenset()
         stored = read_durable(lake.storage, lake.admitted) or {"names": {}, "messages": {}}
         self.admitted: dict[str, str] = stored["names"]  # routing value -> routing name
         self.messages: dict[str, tuple[str, ...]] = {name: tuple(m) for name, m in stored["messages"].items()}
@@ -96,8 +97,17 @@ class TableAdmission:
 
     def written(self, table: str) -> pa.Schema | None:
         """The current columns of a table; None if it does not exist, or is made anew."""
-        is_renewed = self._layout.is_silver(table) and self._layout.name_of(table) in self.renewing
+        is_renewed = self._layout.is_silver(table) and self._layout.name_of(table) in self._renewing
         return None if is_renewed else self._columns(table)
+
+    @contextlib.contextmanager
+    def renewing(self, names: Iterable[str]) -> Iterator[None]:
+        """Inside of it, the silver tables with these routing names are made anew."""
+        self._renewing = frozenset(names)
+        try:
+            yield
+        finally:
+            self._renewing = frozenset()
 
     def touched(self, name: str) -> frozenset[str]:
         """The columns, casefolded, that rows of a silver table may have otherwise than they were sent; also those that

@@ -24,7 +24,6 @@ from spark_app.model.errors import ContractError
 from spark_app.model.reports import Report
 from spark_app.sources.files import taken as taken_files
 from spark_app.units.driver.file_stream import FileStream, origin_of
-from spark_app.units.driver.ingest import Ingest
 from spark_app.units.driver.job_input import Records
 from spark_app.units.driver.run_context import RunContext
 from spark_app.units.driver.unit import UnitOptions
@@ -46,8 +45,7 @@ def files_of(new_parts: NewParts, folder: Path, batch: dict[str, Any] | None = N
 def take_all(parts: Parts) -> None:
     """What `run --available-now` does."""
     run = RunContext(parts.status, parts.room, parts.stop, parts.unit_lock)
-    stream = FileStream(parts.spark, parts.opened, run, available_now=True)
-    stream.ingest = Ingest(parts.opened, parts.units, run, stream.read, replans=True)
+    stream = FileStream(parts.spark, parts.opened, parts.units, run, available_now=True)
     stream.keep(origin_of(parts.settings.source.name, False), lambda: None)
 
 

@@ -34,8 +34,8 @@ def filled(tmp_path: Path, spark: SparkSession) -> tuple[Lake, Maintainer]:
         manifest = ingest_unit(lake, sequence, dict.fromkeys(TABLES, rows))
         manifests.commit(manifest)
         committer.apply(manifest)
-    maintainer = Maintainer(committer.tables, SETTINGS, committer.synced)
-    maintainer.merger = WorkerMerger(spark, lake.storage)
+    merger = WorkerMerger(lambda: spark, lake.storage)
+    maintainer = Maintainer(committer.tables, SETTINGS, committer.synced, merger=merger)
     maintainer.count_files(TABLES)
     return lake, maintainer
 

@@ -153,8 +153,8 @@ class Waiting:
         disk: Any = SimpleNamespace(retry=lambda take: take())
         run = RunContext(status, disk, threading.Event(), contextlib.nullcontext())
         self.opened = OpenLake.of(lake, settings)
-        self.stream = FileStream(None, self.opened, run, False)  # type: ignore[arg-type]
-        self.stream.ingest = SimpleNamespace(take=take, batch_description="")  # type: ignore[assignment]
+        self.stream = FileStream(None, self.opened, None, run, False)  # type: ignore[arg-type]
+        self.stream._ingest = SimpleNamespace(take=take, batch_description="")  # type: ignore[assignment]
         monkeypatch.setattr(file_stream, "RETRY_S", 0)
         self.now = 100.0
         monkeypatch.setattr("spark_app.units.driver.file_stream.time.monotonic", lambda: self.now)

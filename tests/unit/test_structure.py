@@ -403,3 +403,59 @@ def test_no_file_counts_the_folders_above_it() -> None:
 def test_no_file_is_named_for_being_useful() -> None:
     banned = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
     assert [path for path in APP.rglob("*.py") if path.stem in banned or path.stem.endswith("_v2")] == []
+
+
+# Attributes of objects that a function has not made, and why they may be assigned there.
+ASSIGNED = {
+    "page: an element of NiceGUI, which shows what is assigned": {"rows", "columns", "value"},
+    "a message of Protobuf": {"name"},
+    "a module, a logger or a session that belongs to the process": {"tempdir", "excepthook", "disabled", "sql"},
+    "pydantic's source of settings reads it": {"env_vars"},
+    "a plain value that a run fills": {"rebuilt", "at", "after", "closed"},
+    "a plain value that a walk fills": {"intact", "message", "text", "said"},
+    "the moments of a stored value that its owner has read again": {"seen"},
+    "DuckDB reads this attribute of the object that it was given": {"now"},
+}
+PRIVATE_PARTS_OF_PYSPARK = "units/spark/jvm.py"
+
+
+def parts_of(target: ast.expr) -> Iterator[ast.expr]:
+    for part in target.elts if isinstance(target, ast.Tuple | ast.List) else ():
+        yield from parts_of(part)
+    yield target
+
+
+def bound(function: ast.AST) -> set[str]:
+    """The names that a function gives to what it makes or reads; its parameters are not among them."""
+    return {
+        node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    } | {"self", "cls"}
+
+
+def assigned_elsewhere(tree: ast.AST) -> Iterator[ast.Attribute]:
+    """`x.name = ...` of an `x` that the function has not made."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            own = bound(function)
+            targets = (t for node in ast.walk(function) if isinstance(node, ast.Assign) for t in node.targets)
+            for one in (part for target in targets for part in parts_of(target)):
+                if isinstance(one, ast.Attribute) and not (isinstance(one.value, ast.Name) and one.value.id in own):
+                    yield one
+
+
+def test_an_object_gets_what_it_needs_when_it_is_made() -> None:
+    allowed = set().union(*ASSIGNED.values())
+    found = {
+        f"{name}: {ast.unparse(one)}"
+        for name, tree in trees(APP)
+        if name != PRIVATE_PARTS_OF_PYSPARK
+        for one in assigned_elsewhere(tree)
+        if one.attr not in allowed
+    }
+    assert not found, "give it to the constructor"
+
+
+def test_what_is_assigned_to_another_object_is_found() -> None:
+    lines = ["def f(self, x, y):", "self.a = 1", "z = g()", "z.b = 2", "x.c = 3", "self.y.d, x.e = 4, 5"]
+    code = "\n ".join([*lines, "with y as w:", " w.f = 6"])
+    assert [one.attr for one in assigned_elsewhere(ast.parse(code))] == ["c", "d", "e"]

@@ -14,7 +14,7 @@ from spark_app.app.text.status import status_lines
 from spark_app.lake.files.state_files import read_json
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ExitCode
-from spark_app.model.log import LEVELS, log, tell
+from spark_app.model.log import log, tell
 from spark_app.page.files import PageFiles
 from spark_app.recovery import requests, result_text
 from spark_app.settings import config
@@ -64,7 +64,7 @@ def doctor(
     from spark_app.recovery import doctor
 
     loaded = load_to_write(settings, lake)
-    log.level = LEVELS["ERROR"]
+    log.set_level("ERROR")
     own = Lake(loaded.place)
     if not own.storage.exists(own.state):
         raise ConfigurationError(f"lake.path: no lake at {own.address}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from spark_app.app.cli.options import AsJson, LakeFolder, SettingsFile, load, moment_of
-from spark_app.model.log import LEVELS, log
+from spark_app.model.log import log
 
 
 def check(
@@ -26,6 +26,6 @@ def check(
     from spark_app.recovery.backtest import backtest
 
     moment, loaded = moment_of("--since", since), load(settings, lake)
-    log.level = LEVELS["ERROR"]
+    log.set_level("ERROR")
     outcomes = backtest(loaded, names or [], moment)
     print(json.dumps(outcomes.to_json(), indent=1) if as_json else "\n".join(outcome_lines(outcomes)))

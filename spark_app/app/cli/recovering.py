@@ -15,7 +15,7 @@ from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ConfigurationError, UnreachableError, UsageError
-from spark_app.model.log import LEVELS, log, tell
+from spark_app.model.log import log, tell
 from spark_app.recovery import requests, result_text
 from spark_app.recovery.replay_arguments import replay_arguments, selects_some
 from spark_app.recovery.requests import Request
@@ -148,7 +148,7 @@ def accept_schema(
 
 def _ask(settings: Settings, request: Request) -> dict[str, Any]:
     """The result of a request: by the app that runs, or, when none does, by this process."""
-    log.level = LEVELS[settings.run.log_level]
+    log.set_level(settings.run.log_level)
     lake = Lake(settings.place)
     if not lake.tables():
         raise ConfigurationError(f"lake.path: no tables at {lake.address}")

@@ -12,7 +12,7 @@ from spark_app.app.cli.options import LakeFolder, SettingsFile, load_to_write
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode, ProtolakeError, SchemaBump
-from spark_app.model.log import LEVELS, log
+from spark_app.model.log import log
 from spark_app.settings import config
 from spark_app.settings.models import Settings
 
@@ -39,7 +39,7 @@ def run(
     try:
         loaded = load_to_write(settings, lake)
         stays_up = loaded.run.hold
-        log.level = LEVELS[loaded.run.log_level]
+        log.set_level(loaded.run.log_level)
         code, reason = _run(loaded, available_now, land_only, accept_loss, accept_gap)
     except ProtolakeError as error:
         code, reason = say(error), str(error)
@@ -60,7 +60,7 @@ def page(
 ) -> None:
     """Serve a page about the lake over HTTP, with metrics and alerts, also while the app is down."""
     loaded = load_to_write(settings, lake)
-    log.level = LEVELS[loaded.run.log_level]
+    log.set_level(loaded.run.log_level)
     if prepare:
         from spark_app.page.own_folders import make_folders
 

@@ -33,12 +33,15 @@ class ProcessLifecycle:
         status: Status,
         jvm_pid: Callable[[], int | None],
         tell: Callable[[Event], None] = lambda event: None,
+        describe_batch: Callable[[], str] = str,
     ):
         """
         Args:
             jvm_pid: the process id of the JVM, while there is one.
             tell: gets the event of the end.
+            describe_batch: the records of the current batch, for the exit message; "" = there is none.
         """
+        self._describe_batch = describe_batch
         self._tell = tell
         self._lake = lake
         self._settings = settings
@@ -49,7 +52,6 @@ class ProcessLifecycle:
         self._begun = False
         self._request = StopRequest()
         self.stop = self._request.requested
-        self.describe_batch: Callable[[], str] = str  # the records of the current batch, for the exit message
 
     def listen(self) -> None:
         """Handle SIGTERM and SIGINT."""
@@ -77,10 +79,21 @@ class ProcessLifecycle:
             )
             if self.stop.wait(seconds):
                 raise StopRequested
-            self._lake.lease.take()
+            self.take_lease()
         self._watchdog = Watchdog(signs, self._settings.stall_s, self._stalled)
-        self._status.seconds_without_progress = self._watchdog.quiet_s
         self._watchdog.start()
+
+    def take_lease(self) -> None:
+        """Take the lease of the lake; the app exits when another process takes it over.
+
+        Raises:
+            UnreachableError: another process has it.
+        """
+        self._lake.lease.take(on_lost=lambda said: self.leave(ExitCode.UNREACHABLE, said))
+
+    def quiet_s(self) -> float:
+        """Seconds without progress."""
+        return self._watchdog.quiet_s() if self._watchdog else 0.0
 
     def end(self, code: ExitCode, reason: str | None) -> None:
         """Write the final status and stop the watchdog, because a held app makes no progress."""
@@ -103,7 +116,7 @@ class ProcessLifecycle:
         os._exit(code)
 
     def _stalled(self, what: str) -> NoReturn:
-        taken = self.describe_batch() if what == "ingest" else ""
+        taken = self._describe_batch() if what == "ingest" else ""
         stalled = f"{what}: {taken}" if taken else what
         self.leave(ExitCode.UNREACHABLE, f"{stalled} made no progress for {self._settings.stall_s:.0f} s")
 

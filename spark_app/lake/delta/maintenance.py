@@ -38,17 +38,22 @@ LARGE_AFTER = 12  # in every twelfth compaction the results of earlier ones are 
 
 class Maintainer:
     """Counts small files per table, and compacts one table after each unit, or several if many tables have too many
-    files.
-
-    Attributes:
-        merger: writes the merged files.
-    """
+    files."""
 
     def __init__(
-        self, tables: Tables, settings: LakeSettings, synced: DurabilityMark, merged_by_units: Collection[str] = ()
+        self,
+        tables: Tables,
+        settings: LakeSettings,
+        synced: DurabilityMark,
+        merged_by_units: Collection[str] = (),
+        merger: Merger | None = None,
     ):
-        """`merged_by_units`: tables whose files are merged by units; here they only get vacuum and log clean-up."""
-        self.merger: Merger = LocalMerger(tables.storage)
+        """
+        Args:
+            merged_by_units: tables whose files are merged by units; here they only get vacuum and log clean-up.
+            merger: writes the merged files; None = this process does.
+        """
+        self._merger = merger or LocalMerger(tables.storage)
         self._tables = tables
         self._synced = synced
         self._settings = settings
@@ -83,11 +88,11 @@ class Maintainer:
         enough = self._settings.compact_files
         if max(self._small.values(), default=0) < enough:
             return False
-        fullest = self._small.most_common(self.merger.at_once)
+        fullest = self._small.most_common(self._merger.at_once)
         due = [name for rank, (name, files) in enumerate(fullest) if files >= (BEHIND * enough if rank else enough)]
         plans = {name: plan for name in due if (plan := self._plan(name)) is not None}
         wanted = [one for plan in plans.values() for one in plan.merges]
-        found = iter(self.merger.merge(wanted) if wanted else [])
+        found = iter(self._merger.merge(wanted) if wanted else [])
         merged = {name: list(itertools.islice(found, len(plan.merges))) for name, plan in plans.items()}
         for name in list(self._replace_all(plans, merged)):
             self._tidy(name, plans[name])

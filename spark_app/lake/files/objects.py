@@ -43,21 +43,18 @@ AT_ONCE = 16  # files that are moved side by side
 
 
 class ObjectStorage(Storage):
-    """A prefix in a bucket.
-
-    Attributes:
-        fence: raises `TakenOver` if this process has had the lease of the lake and lost it.
-    """
+    """A prefix in a bucket."""
 
     is_local = False
 
-    def __init__(self, place: Place):
+    def __init__(self, place: Place, fence: Callable[[], None] = lambda: None):
+        """`fence`: raises `TakenOver` if this process has had the lease of the lake and lost it."""
         self.place = place
+        self._fence = fence
         self.root = place.root.rstrip("/")
         self._tags: OrderedDict[str, str | None] = OrderedDict()  # key -> tag of the content that this process knows
         self._noting = threading.Lock()
         self._turns: WeakValueDictionary[str, Any] = WeakValueDictionary()  # key -> lock
-        self.fence: Callable[[], None] = lambda: None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ObjectStorage, (self.place,)
@@ -201,7 +198,7 @@ class ObjectStorage(Storage):
                 self._overwrite(key, bytes(data))
                 return
             tag = self._known_tag(key)
-            self.fence()  # the tag alone would not do: a thread of this process may have read what another one wrote
+            self._fence()  # the tag alone would not do: a thread of this process may have read what another one wrote
             self._swap(key, bytes(data), tag, may_be_gone=not durable)
 
     def swap(self, key: str, data: bytes) -> None:
@@ -320,7 +317,7 @@ class ObjectStorage(Storage):
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(copy, names))
-        self.fence()  # another process may use the files by now; copies of them do no harm
+        self._fence()  # another process may use the files by now; copies of them do no harm
         self.delete(*names)
 
     def _ask(self, key: str, request: Callable[[], T]) -> T:

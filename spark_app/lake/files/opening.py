@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 
 from spark_app.lake.files.local import LocalStorage
 from spark_app.lake.files.storage import Storage
 from spark_app.model.place import Place
 
 
-def open_storage(place: Place) -> Storage:
-    """The files at a place."""
+def open_storage(place: Place, fence: Callable[[], None] = lambda: None) -> Storage:
+    """The files at a place; `fence`: see `ObjectStorage`."""
     if not place.scheme:
         return LocalStorage(place.root)
     from spark_app.lake.files.objects import ObjectStorage  # its libraries take a fifth of the start of `status`
 
-    return ObjectStorage(place)
+    return ObjectStorage(place, fence)
 
 
 def local_folder(place: Place) -> str:

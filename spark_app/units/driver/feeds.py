@@ -46,6 +46,9 @@ class Feed(Protocol):
     @property
     def batch_description(self) -> str: ...
 
+    def lag(self) -> int | None:
+        """Records that the source has and no unit includes; None = not known."""
+
     def look(self) -> None:
         """Contact the source for the first time; it may not answer (`topics.UNANSWERED`)."""
 
@@ -85,6 +88,9 @@ class KafkaFeed:
     @property
     def batch_description(self) -> str:
         return self._ingest.batch_description if self._ingest else ""
+
+    def lag(self) -> int | None:
+        return self._streaming.lag() if self._streaming else None
 
     def look(self) -> None:
         """Look at the topics; also estimates the record size."""
@@ -141,7 +147,10 @@ class FileFeed:
 
     @property
     def batch_description(self) -> str:
-        return self._stream.ingest.batch_description if self._stream else ""
+        return self._stream.batch_description if self._stream else ""
+
+    def lag(self) -> int | None:
+        return self._stream.lag() if self._stream else None
 
     def look(self) -> None:
         """
@@ -173,8 +182,7 @@ class FileFeed:
             raise ConfigurationError(f"source.name: the lake has records of {known}: keep that name, or use a new lake")
 
     def connect(self, spark: SparkSession, units: UnitRunner, run: RunContext) -> None:
-        self._stream = stream = FileStream(spark, self._opened, run, self._available_now)
-        stream.ingest = Ingest(self._opened, units, run, stream.read, replans=True)
+        self._stream = FileStream(spark, self._opened, units, run, self._available_now)
 
     def keep(self, land_only: bool, every_second: Callable[[], None]) -> None:
         assert self._stream is not None

@@ -24,7 +24,7 @@ from spark_app.units.driver.ingest import Ingest
 from spark_app.units.driver.job_input import Records
 from spark_app.units.driver.open_lake import OpenLake
 from spark_app.units.driver.run_context import RunContext
-from spark_app.units.driver.unit import UnitOptions
+from spark_app.units.driver.unit import UnitOptions, UnitRunner
 from spark_app.units.spark.jvm import jvm_lives
 
 SHARD = "0"  # the partition of all records
@@ -48,12 +48,15 @@ class FileStream:
 
     query = None
 
-    def __init__(self, session: SparkSession, opened: OpenLake, run: RunContext, available_now: bool):
-        """`ingest` is set before `keep` is called.
+    @property
+    def batch_description(self) -> str:
+        """See `Ingest`."""
+        return self._ingest.batch_description
 
-        Args:
-            available_now: end once all files are taken that are there.
-        """
+    def __init__(
+        self, session: SparkSession, opened: OpenLake, units: UnitRunner, run: RunContext, available_now: bool
+    ):
+        """`available_now`: end once all files are taken that are there."""
         self._session = session
         self._opened = opened
         self._settings = opened.settings
@@ -66,7 +69,7 @@ class FileStream:
         self._named: dict[str, str] = {}  # the files that were said to be broken
         self._unanswered_since: float | None = None
         self._resting_since: float | None = None
-        self.ingest: Ingest
+        self._ingest = Ingest(opened, units, run, self.read, replans=True)
 
     def read(self, start: Offsets, end: Offsets, tasks: int) -> Records:
         """The records of the current plan, which has this range."""
@@ -85,7 +88,6 @@ class FileStream:
         Raises:
             ProtolakeError: a unit raised it, a taken file was replaced, or the folder cannot be read for too long.
         """
-        self._status.lag_of = self._lag
         chores = time.monotonic() + IDLE_S
         while not self._stop.is_set():
             began = time.monotonic()
@@ -104,7 +106,7 @@ class FileStream:
             self._idle(began, every_second)
             chores = time.monotonic() + IDLE_S
 
-    def _lag(self) -> int | None:
+    def lag(self) -> int | None:
         """Records that wait: none, or an unknown number."""
         waits = self._source is None or self._source.planner.waiting
         return None if waits else 0
@@ -142,15 +144,15 @@ class FileStream:
             raise
         except OSError as error:
             if isinstance(error, ConnectionError) or not jvm_lives():
-                self.ingest.fail(error, "the JVM has ended")
-            if self.ingest.batch_description:
-                self.ingest.fail(error, last_message_line(error))
+                self._ingest.fail(error, "the JVM has ended")
+            if self._ingest.batch_description:
+                self._ingest.fail(error, last_message_line(error))
             self._wait_for_folder(error)
             return False
         except (PySparkException, Py4JError) as error:
             if not jvm_lives():
-                self.ingest.fail(error, "the JVM has ended")
-            self.ingest.fail(error, f"{type(error).__name__}: {last_message_line(error)}")
+                self._ingest.fail(error, "the JVM has ended")
+            self._ingest.fail(error, f"{type(error).__name__}: {last_message_line(error)}")
 
     def _plan_anew(self, failed: FileFailed) -> None:
         try:
@@ -192,15 +194,15 @@ class FileStream:
                 self._status.waiting(source.planner.rewritten or None)
                 return None
             with failpoints.around("batch"):
-                self._ingest(plan, origin, source)
+                self._take_plan(plan, origin, source)
             return True
 
-    def _ingest(self, plan: Plan, origin: UnitOptions, source: OpenedSource) -> None:
+    def _take_plan(self, plan: Plan, origin: UnitOptions, source: OpenedSource) -> None:
         self._parts = plan.parts
         name = self._settings.source.name
         start, end = ({name: {SHARD: number}} for number in (plan.start, plan.end))
         try:
-            self.ingest.take(start, end, origin, plan.source(source.planner.version))
+            self._ingest.take(start, end, origin, plan.source(source.planner.version))
             source.committed(plan)
         except BaseException:
             if source.end != plan.start:

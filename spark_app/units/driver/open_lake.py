@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from spark_app.lake.delta.manifest import Change, Kind
+from spark_app.lake.delta.manifest import Change, Kind, Manifest
+from spark_app.lake.delta.merged_files import Merger
 from spark_app.lake.lake import Lake
 from spark_app.model.pauses import Failing, Pauses
 from spark_app.model.reports import Report
@@ -49,8 +50,17 @@ class OpenLake:
     projections: TableProjections
 
     @staticmethod
-    def of(lake: Lake, settings: Settings) -> OpenLake:
+    def of(
+        lake: Lake,
+        settings: Settings,
+        on_commit: Callable[[Manifest], None] = lambda manifest: None,
+        merger: Merger | None = None,
+    ) -> OpenLake:
         """
+        Args:
+            on_commit: called with each unit that is committed and applied.
+            merger: see `Maintainer`.
+
         Raises:
             ConfigurationError: the settings are not the lake's.
             ContractError: what is on the disk contradicts itself.
@@ -67,7 +77,8 @@ class OpenLake:
             projected,
             ledger.catalog,
         )
-        units = UnitLog(lake, settings, TableComments(ledger, tables, settings.tables.layout).of)
+        comments = TableComments(ledger, tables, settings.tables.layout).of
+        units = UnitLog(lake, settings, comments, on_commit, merger)
         registry = Registry(settings.registry, limits_of(settings.schemas))
         schemas = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings), Judgement.of(settings))
         rules = RulesInForce(lake, settings, ledger, tables)
@@ -80,12 +91,11 @@ class OpenLake:
     @contextlib.contextmanager
     def renewing(self, names: Iterable[str]) -> Iterator[None]:
         """Inside of it, these silver tables have no columns yet: they are made anew."""
-        self.tables.renewing = frozenset(names)
-        self.projections.forget()
         try:
-            yield
+            with self.tables.renewing(names):
+                self.projections.forget()
+                yield
         finally:
-            self.tables.renewing = frozenset()
             self.projections.forget()
 
     def commit(

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from spark_app.lake.files.state_files import read_json, write_quickly
@@ -35,10 +36,39 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
-class Status:
-    """Counters of the lake, written once a second by a thread of its own. Counts are rows unless their name differs."""
+@dataclass(frozen=True)
+class StatusSources:
+    """What other parts of the app say each time the status is written.
 
-    def __init__(self, lake: Lake, layout: TableNames):
+    Attributes:
+        lag: records that the source has and no unit includes; None = not known. It may call the JVM.
+        quiet_s: seconds without progress.
+        parts: fields of the status, of the parts that exist by now; the other fields keep their values.
+    """
+
+    lag: Callable[[], int | None] = lambda: None
+    quiet_s: Callable[[], float] = float
+    parts: Callable[[], dict[str, Any]] = dict
+
+
+class Status:
+    """Counters of the lake, written once a second by a thread of its own. Counts are rows unless their name differs.
+
+    Attributes:
+        tell: gets the reasons for waiting.
+        told: increases with each sign of progress except gold's, and each time a wait is checked again.
+        value: the fields.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        layout: TableNames,
+        sources: StatusSources | None = None,
+        tell: Callable[[Event], None] = lambda event: None,
+    ):
+        self._sources = sources or StatusSources()
+        self.tell = tell
         self._lake = lake
         self._layout = layout
         old = read_json(lake.storage, lake.status) or {}
@@ -46,16 +76,8 @@ class Status:
         self._recent: deque[tuple[float, int]] = deque()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
-        self.lag_of: Callable[[], int | None] = lambda: None
-        self.versions_of: Callable[[], dict[str, int]] = dict
-        self.warnings_of: Callable[[], dict[str, Any]] = lambda: self.value["schema_warnings"]
-        self.paused_of: Callable[[], dict[str, Any]] = lambda: self.value["paused"]
-        self.references_of: Callable[[], dict[str, Any]] = lambda: self.value["references"]
-        self.followers_of: Callable[[], dict[str, Any]] = lambda: self.value["followers"]
-        self.seconds_without_progress: Callable[[], float] = float
-        self.tell: Callable[[Event], None] = lambda event: None  # gets the reasons for waiting
         self._said: dict[str, float] = {}
-        self.told = 0  # increases with each sign of progress except gold's, and each time a wait is checked again
+        self.told = 0
         self.value: dict[str, Any] = {
             "state": "starting",
             "reason": None,
@@ -218,8 +240,6 @@ class Status:
         self._done.set()
         if self._thread is not None:
             self._thread.join(JOIN_S)
-        lag = self.value["lag"]
-        self.lag_of = lambda: lag
         with self._lock:
             self.value.update(state=state, reason=reason and one_line(reason))
             self.value["bumps"] += bump
@@ -257,20 +277,17 @@ class Status:
                 failed = True
 
     def _write(self) -> None:
-        lag, versions, paused = self.lag_of(), self.versions_of(), self.paused_of()
-        references, warnings, followers = self.references_of(), self.warnings_of(), self.followers_of()
+        # At the end the JVM may no longer respond.
+        lag = self.value["lag"] if self._done.is_set() else self._sources.lag()
+        parts = self._sources.parts()
         with self._lock:
             moment = time.monotonic()
             while self._recent and self._recent[0][0] < moment - RATE_WINDOW_S:
                 self._recent.popleft()
             rows = sum(count for _, count in self._recent)
             span = max(moment - self._recent[0][0], 1.0) if self._recent else 1.0
-            quiet = round(self.seconds_without_progress(), 1)
-            self.value.update(rate=round(rows / span, 1), lag=lag, quiet_s=quiet, paused=paused, updated_at=now())
-            self.value["versions"] = versions or self.value["versions"]
-            self.value["schema_warnings"] = warnings
-            self.value["references"] = references
-            self.value["followers"] = followers
+            quiet = round(self._sources.quiet_s(), 1)
+            self.value.update(parts, rate=round(rows / span, 1), lag=lag, quiet_s=quiet, updated_at=now())
             with contextlib.suppress(TakenOver):  # the status is that of the process that has the lease
                 write_quickly(self._lake.storage, self._lake.status, self.value, step=None, owned=True)
 

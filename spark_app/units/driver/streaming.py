@@ -72,6 +72,7 @@ class Streaming:
         self._topic_check = topic_check
         self._disk = run.disk
         self._status = run.status
+        self._lag: QueryLag | None = None
         self._unit_lock = run.unit_lock
         self._stop = run.stop
         self._available_now = available_now
@@ -192,7 +193,7 @@ class Streaming:
         """Wait for the query; stop it between two batches when the app is asked to stop, or when partitions were added
         that it does not read."""
         looked = time.monotonic()
-        self._status.lag_of = QueryLag(query, lambda: self._manifests.last).look
+        self._lag = QueryLag(query, lambda: self._manifests.last)
         while not query.awaitTermination(1):
             if time.monotonic() - looked > ADDED_EVERY_S:
                 looked = time.monotonic()
@@ -204,6 +205,10 @@ class Streaming:
                 query.stop()
                 return
             every_second()
+
+    def lag(self) -> int | None:
+        """Records that the broker has and the last batch did not include; None if that is not known."""
+        return self._lag.look() if self._lag else None
 
     def _handle_query_end(self, error: Exception, now: float) -> None:
         """The query has ended: raise to end the app, or return to start it again. `now` is a monotonic clock."""

@@ -14,6 +14,7 @@ from spark_app.lake.delta.commit import TableCommitter
 from spark_app.lake.delta.findings import refuse
 from spark_app.lake.delta.maintenance import Maintainer
 from spark_app.lake.delta.manifest import Change, Kind, Manifest, Manifests, counts_of
+from spark_app.lake.delta.merged_files import Merger
 from spark_app.lake.lake import Lake, unit_file_prefix
 from spark_app.model.comments import Comments
 from spark_app.model.events import Event
@@ -32,18 +33,26 @@ class UnitLog:
         on_commit: called with each unit that is committed and applied.
     """
 
-    def __init__(self, lake: Lake, settings: Settings, comments: Callable[[str], Comments]):
+    def __init__(
+        self,
+        lake: Lake,
+        settings: Settings,
+        comments: Callable[[str], Comments],
+        on_commit: Callable[[Manifest], None] = lambda manifest: None,
+        merger: Merger | None = None,
+    ):
         """Apply every committed unit first: all else looks at the tables only after that.
 
         Args:
             comments: see `TableCommitter`.
+            merger: see `Maintainer`.
 
         Raises:
             ContractError: what is on the disk contradicts itself.
         """
         self._lake = lake
         self._settings = settings
-        self.on_commit: Callable[[Manifest], None] = lambda manifest: None
+        self.on_commit = on_commit
         layout = settings.tables.layout
         self.manifests = Manifests(lake, layout)
         if lake.lease.took_over:
@@ -54,7 +63,8 @@ class UnitLog:
         torn_logs.mend(lake, self.committer.synced, layout)
         self.redone_units = self.committer.redo()
         self.committer.synced.begin()
-        self.maintainer = Maintainer(self.committer.tables, settings.lake, self.committer.synced, {layout.deferred})
+        synced, merged_by_units = self.committer.synced, {layout.deferred}
+        self.maintainer = Maintainer(self.committer.tables, settings.lake, synced, merged_by_units, merger)
 
     def write(self, table: str, rows: pa.Table) -> FileEntry:
         """Write a file of the next unit, by the driver; nothing is committed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -21,16 +21,17 @@ MOST_AT_ONCE = 32  # tables: the app commits them one after the other, and the n
 class WorkerMerger:
     """Implements `Merger`. The files of tasks that failed are removed like other files that no log names."""
 
-    def __init__(self, session: SparkSession, storage: Storage):
+    def __init__(self, session: Callable[[], SparkSession], storage: Storage):
+        """`session` gives the session of the app, which runs before the first unit."""
         self._session = session
         self._storage = storage
 
     @property
     def at_once(self) -> int:
-        return min(AT_ONCE * self._session.sparkContext.defaultParallelism, MOST_AT_ONCE)
+        return min(AT_ONCE * self._session().sparkContext.defaultParallelism, MOST_AT_ONCE)
 
     def merge(self, wanted: Sequence[Merge]) -> list[Merged]:
-        storage, context = self._storage, self._session.sparkContext
+        storage, context = self._storage, self._session().sparkContext
 
         def merge_all(merges: Iterable[Merge]) -> Iterator[Merged]:
             block_pandas()

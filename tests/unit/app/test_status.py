@@ -26,7 +26,7 @@ from spark_app.model.errors import ExitCode, ProtolakeError
 from spark_app.model.log import LEVELS, LONGEST_VALUE, Log
 from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
-from spark_app.units.driver.status import STALE_S, Status, now, problem
+from spark_app.units.driver.status import STALE_S, Status, StatusSources, now, problem
 from tests.chaos.units import open_lake
 from tests.support.examples import examples
 
@@ -340,17 +340,18 @@ def test_every_cause_is_explained_and_used() -> None:
 def test_the_status_goes_on_when_what_it_asks_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = open_lake(tmp_path)
     monkeypatch.setattr("spark_app.units.driver.status.EVERY_S", 0.01)
-    status = Status(lake, TableNames())
-    asked = threading.Semaphore(0)
+    asked, back = threading.Semaphore(0), threading.Event()
 
-    def gone() -> int:
+    def lag() -> int:
+        if back.is_set():
+            return 7
         asked.release()
         raise Py4JNetworkError("Answer from Java side is empty")
 
-    status.lag_of = gone
+    status = Status(lake, TableNames(), StatusSources(lag))
     status.start()
     assert all(asked.acquire(timeout=10) for _ in range(3))
-    status.lag_of = lambda: 7
+    back.set()
     for _ in range(1000):
         if (read_json(lake.storage, lake.status) or {}).get("lag") == 7:
             break

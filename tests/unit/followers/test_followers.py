@@ -19,7 +19,7 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError
 from spark_app.model.events import Event
 from spark_app.model.reports import Report
-from spark_app.units.driver.status import Status
+from spark_app.units.driver.status import Status, StatusSources
 from tests.support.event_lakes import lake_of, take
 
 MOST = 1 << 30
@@ -263,8 +263,7 @@ def test_the_status_says_how_far_each_is_behind(lake: Lake, manifests: Manifests
     running = run(lake, manifests, Slow(10), Slow(4, "late"), Slow(9, "broken"))
     running["late"].paused = "run it"
     running["broken"].failed = "no luck"
-    status = Status(lake, manifests._layout)
-    status.followers_of = running.describe
+    status = Status(lake, manifests._layout, StatusSources(parts=lambda: {"followers": running.describe()}))
     status.end("stopped", None)
     assert status.value["followers"]["late"] == {"unit": 4, "lag": 6, "paused": "run it", "failed": None}
     lines = status_lines(status.value)

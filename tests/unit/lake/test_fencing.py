@@ -319,7 +319,7 @@ def test_no_copy_of_a_reference_table_comes_back_under_the_name_of_a_removed_one
     settings = {"players": Reference(**section(path, keep_versions=2)["players"])}
     with monkeypatch.context() as patch:
         blind(old, patch)
-        patch.setattr(old.lake.storage, "fence", lambda: None)
+        patch.setattr(old.lake.storage, "_fence", lambda: None)
         patch.setattr(old.lake.deletes, "delete", lambda keys: None)
         tables = ReferenceTables(old.lake, settings)
         first = tables.versions()["players"].content

@@ -20,7 +20,7 @@ from spark_app.protobuf.schemas.resolver import SchemaResolver, limits_of
 from spark_app.protobuf.schemas.subjects import Subjects
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.models import Schemas, Tables
-from spark_app.units.driver.status import Status
+from spark_app.units.driver.status import Status, StatusSources
 from tests.support.answers import Answers
 from tests.support.protos import PROTO3
 from tests.support.subjects import SUBJECT, Subject
@@ -337,9 +337,9 @@ def test_the_status_counts_warnings_and_shows_the_newest(answers: Answers, tmp_p
     schemas = desk(answers, tmp_path)
     schemas.resolve_new([11, 12, 13])
     step(schemas)
-    status = Status(Lake(tmp_path), Tables().layout)
+    sources = StatusSources(parts=lambda: {"schema_warnings": schemas.ledger.warnings()})
+    status = Status(Lake(tmp_path), Tables().layout, sources)
     assert "schemas " not in "\n".join(status_lines(status.value))
-    status.warnings_of = schemas.ledger.warnings
     status.end("stopped", None)
     lines = status_lines(Status(Lake(tmp_path), Tables().layout).value)
     at = lines.index("schemas     2 warnings about new versions, see `protolake schemas`")
