@@ -35,7 +35,7 @@ class Page(Section):
 class AlertRule(Section):
     """A condition of which somebody is told: `when` over the metrics, or `sql` over the tables."""
 
-    when: str = Field("", description="condition over the names in docs/alerts.md, such as age_s > 60")
+    when: str = Field("", description="condition in SQL over the names in docs/alerts.md, such as age_s > 60")
     sql: str = Field("", description="SELECT over the tables of the lake that gives true or false, instead of when")
     for_s: float = Field(0.0, ge=0, description="seconds that the condition holds before somebody is told")
     every_s: float = Field(300.0, ge=1, description="seconds between two runs of sql")

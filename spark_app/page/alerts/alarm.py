@@ -10,14 +10,13 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.log import log
 from spark_app.page.alerts.book import Book, Judged
-from spark_app.page.alerts.conditions import Condition, Measures, WrongCondition, parse
+from spark_app.page.alerts.conditions import Conditions
 from spark_app.page.alerts.delivery import Delivery, Receiver
 from spark_app.page.alerts.measuring import History, measures_of
 from spark_app.page.alerts.sql_checks import SqlChecks, ask
 from spark_app.page.files import PageFiles
 from spark_app.page.metrics.reading import Reading, read
 from spark_app.settings.models import Settings
-from spark_app.settings.watching import Alerts
 
 EVERY_S = 1.0
 
@@ -36,13 +35,14 @@ class Alarm:
         Raises:
             ConfigurationError: a condition cannot be judged, or a file of a secret cannot be used.
             ContractError: the states of the alerts are damaged.
+            UnreachableError: the process that judges conditions does not answer.
         """
         self._lake = lake
         self._files = files
         self._rules = settings.alerts.rules
         self._reading: Reading = read(lake, time.time())
         measures = measures_of(lake, settings, self._reading)
-        self._conditions = conditions_of(settings.alerts, measures)
+        self._conditions = Conditions({name: rule.when for name, rule in self._rules.items() if rule.when}, measures)
         with_sql = {name: rule for name, rule in self._rules.items() if rule.sql}
         for name, rule in with_sql.items():
             refused = ask(lake, rule.sql, bind=True).get("refused")
@@ -51,7 +51,7 @@ class Alarm:
         self._checks = SqlChecks(lake, with_sql)
         is_sent = bool(settings.alerts.webhook or settings.alerts.webhook_file)
         self.book = Book(files, identity, is_sent)
-        uses = [use for condition in self._conditions.values() for use in condition.uses]
+        uses = [use for found in self._conditions.uses.values() for use in found]
         self._history = History((table for measure, table in uses if measure == "silent_s"), self.book.seen)
         self._delivery: Delivery | None = None
         if is_sent:
@@ -82,9 +82,9 @@ class Alarm:
         self._history.add(self._reading)
         self.book.seen = self._history.seen
         judged = {name: Judged(self._checks.holds(name), {}) for name in self._rules}
-        for name, condition in self._conditions.items():
-            values = {_named(*use): self._history.value(*use) for use in condition.uses}
-            judged[name] = Judged(condition.judge(self._history.value), values)
+        for name, holds in self._conditions.judge(self._history.value).items():
+            values = {_named(*use): self._history.value(*use) for use in self._conditions.uses[name]}
+            judged[name] = Judged(holds, values)
         self.book.judge(self._rules, judged, moment)
 
     def _forever(self, clock: Callable[[], float]) -> None:
@@ -98,22 +98,6 @@ class Alarm:
                     log.warning("alerts could not be judged, or their state not be written", reason=str(error))
                 failed = True
             time.sleep(EVERY_S)
-
-
-def conditions_of(settings: Alerts, measures: Measures) -> dict[str, Condition]:
-    """The conditions of the rules that have one.
-
-    Raises:
-        ConfigurationError: one cannot be judged.
-    """
-    found = {}
-    for name, rule in settings.rules.items():
-        if rule.when:
-            try:
-                found[name] = parse(rule.when, measures)
-            except WrongCondition as error:
-                raise ConfigurationError(f"alerts.rules.{name}.when: {error}") from None
-    return found
 
 
 def _named(measure: str, argument: str) -> str:

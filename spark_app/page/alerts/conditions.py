@@ -1,51 +1,31 @@
-"""The language of `when`: comparisons of named measures with numbers and texts, joined with and, or, not.
+"""The conditions of `when`: SQL expressions over one row of measures, all judged by one child process.
 
-    condition = conjunction { "or" conjunction }
-    conjunction = negation { "and" negation }
-    negation = "not" negation | comparison
-    comparison = sum [ ("=" | "!=" | "<>" | "<" | "<=" | ">" | ">=") sum | "in" "(" text { "," text } ")" ]
-    sum = product { ("+" | "-") product }
-    product = sign { ("*" | "/") sign }
-    sign = "-" sign | number | text | measure | measure "(" text ")" | "(" condition ")"
-
-A measure whose value is not known makes its comparison unknown, as NULL does in SQL. A condition is read once, with the
-types of all its parts, so that none fails later. There is nothing in the language that could reach a file or loop.
+Before they were SQL, conditions had a language of their own, and each of its texts still means what it meant. Two of
+its forms are written otherwise in SQL: `rows('uno')` becomes the name of a column, and a sign before a minus, as in
+`--1`, gets a space behind it. The rest of the difference is in `sql_child`: numbers are doubles, and a division by
+zero is unknown.
 """
 
 from __future__ import annotations
 
 import difflib
-import operator
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from spark_app.model.errors import ConfigurationError, UnreachableError
+from spark_app.model.log import log
+from spark_app.page.queries.asking import LastingChild
+from spark_app.page.queries.quoting import quoted
 
 LONGEST = 2000
-DEEPEST = 30
-TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+(?:\.\d+)?)|(?P<text>'(?:[^']|'')*')|(?P<word>[A-Za-z_]\w*)"
-    r"|(?P<sign><=|>=|<>|!=|[=<>()+*/,-]))",
-    re.ASCII,
-)
-WORDS = ("and", "or", "not", "in")
+WITHIN_S = 10.0  # for all conditions of a round
+READ_WITHIN_S = 60.0
 Value = float | str | bool | None
-Kind = Literal["number", "text", "truth"]
-Lookup = Callable[[str, str], Value]  # (measure, argument or "") -> its value
-Compute = Callable[[Lookup], Value]
-COMPARISONS: Mapping[str, Callable[[Value, Value], bool]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<>": operator.ne,
-    "<": operator.lt,  # type: ignore[dict-item]  # the two are numbers
-    "<=": operator.le,  # type: ignore[dict-item]
-    ">": operator.gt,  # type: ignore[dict-item]
-    ">=": operator.ge,  # type: ignore[dict-item]
-}
-
-
-class WrongCondition(Exception):
-    """The text is no condition. The message says why."""
+Kind = Literal["number", "text"]
+TYPES: Mapping[Kind, str] = {"number": "DOUBLE", "text": "VARCHAR"}
+Use = tuple[str, str]  # (measure, argument or "")
 
 
 @dataclass(frozen=True)
@@ -54,7 +34,7 @@ class Measures:
 
     Attributes:
         kinds: measure without an argument -> its kind.
-        of: measure with an argument -> what the argument names, such as "table".
+        of: measure with an argument, a number -> what the argument names, such as "table".
         known: what an argument names -> the names there are; None if nobody knows them yet.
     """
 
@@ -63,232 +43,90 @@ class Measures:
     known: Mapping[str, Collection[str] | None]
 
 
-@dataclass(frozen=True)
-class Condition:
-    """
+class Conditions:
+    """The conditions of the rules that have one.
+
     Attributes:
-        uses: the measures in it, with their arguments or "".
+        uses: rule -> the measures that its condition names, in the order of their columns.
     """
 
-    text: str
-    uses: tuple[tuple[str, str], ...]
-    _compute: Compute
+    def __init__(self, conditions: Mapping[str, str], measures: Measures):
+        """
+        Args:
+            conditions: rule -> `when`.
 
-    def judge(self, lookup: Lookup) -> bool | None:
-        """Whether it holds; None if nobody knows."""
-        found = self._compute(lookup)
-        return None if found is None else bool(found)
+        Raises:
+            ConfigurationError: one is no pure expression over the measures that gives true or false.
+            UnreachableError: the child process does not answer.
+        """
+        columns: dict[str, Use] = {name: (name, "") for name in measures.kinds}
+        sql = {rule: _in_sql(f"alerts.rules.{rule}.when", text, measures, columns) for rule, text in conditions.items()}
+        types = {column: TYPES[measures.kinds.get(name, "number")] for column, (name, _) in columns.items()}
+        self._child = LastingChild("spark_app.page.alerts.sql_child")
+        self._failed = False
+        said: dict[str, Any] = {"conditions": sql, "columns": {}}
+        if sql:
+            said = self._child.ask(
+                {"conditions": sql, "types": types, "measures": [*types, *measures.of]}, READ_WITHIN_S
+            )
+        if "refused" in said:
+            raise ConfigurationError(said["refused"])
+        if "failed" in said:
+            raise UnreachableError(f"the conditions of alerts could not be read: {said['failed']}")
+        self._sql = said["conditions"]
+        named = {column for found in said["columns"].values() for column in found}
+        self._columns = {column: use for column, use in columns.items() if column in named}
+        self._types = {column: types[column] for column in self._columns}
+        self.uses = {
+            rule: [use for column, use in columns.items() if column in found] for rule, found in said["columns"].items()
+        }
+
+    def judge(self, lookup: Callable[[str, str], Value]) -> dict[str, bool | None]:
+        """Rule -> whether its condition holds; None if nobody knows, as while the child process does not answer."""
+        if not self._sql:
+            return {}
+        values = {column: lookup(*use) for column, use in self._columns.items()}
+        said = self._child.ask({"conditions": self._sql, "types": self._types, "values": values}, WITHIN_S)
+        if "failed" in said and not self._failed:
+            log.warning("the conditions of alerts could not be judged", reason=str(said["failed"]))
+        self._failed = "failed" in said
+        return {rule: said["holds"][rule] if "holds" in said else None for rule in self._sql}
 
 
-def parse(text: str, measures: Measures) -> Condition:
-    """
+def _in_sql(setting: str, text: str, measures: Measures, columns: dict[str, Use]) -> str:
+    """The condition with the name of a column for each measure with an argument. New columns are added to `columns`.
+
     Raises:
-        WrongCondition
+        ConfigurationError: there is no such measure.
     """
-    return _Parser(text, measures).condition()
+    text_literal = r"'(?:[^']|'')*'"
+    token = re.compile(
+        rf'{text_literal}|"[^"]*"|(?<=[-+*/=<>!])-|\b({"|".join(measures.of)})\b(?:\s*\(\s*({text_literal})\s*\))?',
+        re.IGNORECASE | re.ASCII,
+    )
+
+    def written(found: re.Match[str]) -> str:
+        if found.group() == "-":
+            return " -"
+        if not found[1]:
+            return found.group()
+        measure, names = found[1].lower(), measures.of[found[1].lower()]
+        if not found[2]:
+            raise ConfigurationError(f"{setting}: {measure} needs the name of a {names}: {measure}('...')")
+        argument, known = found[2][1:-1].replace("''", "'"), measures.known[names]
+        if known is not None and argument not in known:
+            raise ConfigurationError(f"{setting}: there is no {names} {argument}; {near(argument, known)}")
+        # Not by the argument: case counts in it, and does not in the name of a column.
+        column = next((one for one, use in columns.items() if use == (measure, argument)), f"{measure} {len(columns)}")
+        columns[column] = measure, argument
+        return quoted(column)
+
+    if len(text) > LONGEST:
+        raise ConfigurationError(f"{setting}: is longer than {LONGEST} characters")
+    return token.sub(written, text)
 
 
-@dataclass(frozen=True)
-class _Part:
-    kind: Kind
-    compute: Compute
-
-
-class _Parser:
-    def __init__(self, text: str, measures: Measures):
-        if len(text) > LONGEST:
-            raise WrongCondition(f"is longer than {LONGEST} characters")
-        self._text = text
-        self._measures = measures
-        self._tokens = _tokens(text)
-        self._at = 0
-        self._depth = 0
-        self._uses: dict[tuple[str, str], None] = {}
-
-    def condition(self) -> Condition:
-        part = self._truth(self._either())
-        if self._at < len(self._tokens):
-            raise WrongCondition(f"{self._tokens[self._at]} was not expected")
-        return Condition(self._text, tuple(self._uses), part.compute)
-
-    def _either(self) -> _Part:
-        self._depth += 1
-        if self._depth > DEEPEST:
-            raise WrongCondition("is nested too deeply")
-        part = self._both()
-        while self._takes("or"):
-            part = _joined(self._truth(part), self._truth(self._both()), decisive=True)
-        self._depth -= 1
-        return part
-
-    def _both(self) -> _Part:
-        part = self._negation()
-        while self._takes("and"):
-            part = _joined(self._truth(part), self._truth(self._negation()), decisive=False)
-        return part
-
-    def _negation(self) -> _Part:
-        times = 0
-        while self._takes("not"):
-            times += 1
-        part = self._comparison()
-        if not times:
-            return part
-        inner, odd = self._truth(part).compute, times % 2 == 1
-        return _Part("truth", lambda lookup: None if (v := inner(lookup)) is None else (not v if odd else v))
-
-    def _comparison(self) -> _Part:
-        left = self._sum()
-        for sign, compare in COMPARISONS.items():
-            if self._takes(sign):
-                right = self._sum()
-                if left.kind != right.kind or left.kind == "truth":
-                    raise WrongCondition(f"{sign} compares a {left.kind} with a {right.kind}")
-                if left.kind == "text" and sign not in ("=", "!=", "<>"):
-                    raise WrongCondition(f"{sign} compares numbers, not texts")
-                return _Part("truth", _computed(compare, left, right))
-        if self._takes("in"):
-            if left.kind != "text":
-                raise WrongCondition("in compares texts")
-            self._expect("(")
-            texts = [self._string()]
-            while self._takes(","):
-                texts.append(self._string())
-            self._expect(")")
-            return _Part("truth", lambda lookup: None if (v := left.compute(lookup)) is None else v in texts)
-        return left
-
-    def _sum(self) -> _Part:
-        part = self._product()
-        while (sign := self._next()) in ("+", "-"):
-            self._at += 1
-            part = _calculated(sign, operator.add if sign == "+" else operator.sub, part, self._product())
-        return part
-
-    def _product(self) -> _Part:
-        part = self._sign()
-        while (sign := self._next()) in ("*", "/"):
-            self._at += 1
-            part = _calculated(sign, operator.mul if sign == "*" else _divide, part, self._sign())
-        return part
-
-    def _sign(self) -> _Part:
-        times = 0
-        while self._takes("-"):
-            times += 1
-        part = self._value()
-        if not times:
-            return part
-        return _calculated("-", operator.mul, part, _Part("number", lambda lookup: (-1.0) ** times))
-
-    def _value(self) -> _Part:
-        token = self._next()
-        if token == "(":
-            self._at += 1
-            part = self._either()
-            self._expect(")")
-            return part
-        if token[:1] == "'":
-            text = self._string()
-            return _Part("text", lambda lookup: text)
-        if token[:1].isdigit():
-            self._at += 1
-            number = float(token)
-            return _Part("number", lambda lookup: number)
-        if token[:1].isalpha() and token.lower() not in WORDS:
-            self._at += 1
-            return self._measure(token)
-        raise WrongCondition(f"{token or 'its end'} stands where a number, a text or a name should")
-
-    def _measure(self, name: str) -> _Part:
-        measures, argument = self._measures, ""
-        if name not in measures.kinds and name not in measures.of:
-            raise WrongCondition(f"there is no {name}; {_near(name, [*measures.kinds, *measures.of])}")
-        if name in measures.of:
-            kind_of_name = measures.of[name]
-            if self._next() != "(":
-                raise WrongCondition(f"{name} needs the name of a {kind_of_name}: {name}('...')")
-            self._at += 1
-            argument = self._string()
-            self._expect(")")
-            known = measures.known[kind_of_name]
-            if known is not None and argument not in known:
-                raise WrongCondition(f"there is no {kind_of_name} {argument}; {_near(argument, known)}")
-        self._uses[name, argument] = None
-        return _Part(measures.kinds.get(name, "number"), lambda lookup: lookup(name, argument))
-
-    def _truth(self, part: _Part) -> _Part:
-        if part.kind != "truth":
-            raise WrongCondition(f"a {part.kind} is no condition: compare it with something")
-        return part
-
-    def _next(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
-
-    def _takes(self, token: str) -> bool:
-        if self._next().lower() != token:
-            return False
-        self._at += 1
-        return True
-
-    def _expect(self, token: str) -> None:
-        if not self._takes(token):
-            raise WrongCondition(f"{self._next() or 'its end'} stands where {token} should")
-
-    def _string(self) -> str:
-        token = self._next()
-        if token[:1] != "'":
-            raise WrongCondition(f"{token or 'its end'} stands where a text in single quotes should")
-        self._at += 1
-        return token[1:-1].replace("''", "'")
-
-
-def _tokens(text: str) -> list[str]:
-    tokens, at, end = [], 0, len(text.rstrip())
-    while at < end:
-        found = TOKEN.match(text, at)
-        if found is None:
-            raise WrongCondition(f"{text[at:].strip()[:20]!r} is not understood")
-        tokens.append(found.group().strip())
-        at = found.end()
-    return tokens
-
-
-def _near(name: str, known: Collection[str]) -> str:
+def near(name: str, known: Collection[str]) -> str:
+    """Which of the known names a wrong one may be."""
     close = difflib.get_close_matches(name, known, n=3) or sorted(known)[:5]
     return f"there is {', '.join(close)}" if close else "there is none"
-
-
-def _joined(left: _Part, right: _Part, decisive: bool) -> _Part:
-    """and, or: `decisive` is the value that decides alone."""
-
-    def compute(lookup: Lookup) -> Value:
-        values = left.compute(lookup), right.compute(lookup)
-        if decisive in values:
-            return decisive
-        return None if None in values else not decisive
-
-    return _Part("truth", compute)
-
-
-def _computed(compare: Callable[[Value, Value], bool], left: _Part, right: _Part) -> Compute:
-    def compute(lookup: Lookup) -> Value:
-        one, other = left.compute(lookup), right.compute(lookup)
-        return None if one is None or other is None else compare(one, other)
-
-    return compute
-
-
-def _calculated(sign: str, calculate: Callable[[float, float], float | None], left: _Part, right: _Part) -> _Part:
-    if (left.kind, right.kind) != ("number", "number"):
-        raise WrongCondition(f"{sign} needs numbers")
-
-    def compute(lookup: Lookup) -> Value:
-        one, other = left.compute(lookup), right.compute(lookup)
-        return None if one is None or other is None else calculate(float(one), float(other))
-
-    return _Part("number", compute)
-
-
-def _divide(one: float, other: float) -> float | None:
-    return one / other if other else None

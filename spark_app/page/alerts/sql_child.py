@@ -1,23 +1,48 @@
-"""Runs one SQL check: `python -m spark_app.page.alerts.sql_child`.
+"""Judges SQL of alerts in a process of its own: `python -m spark_app.page.alerts.sql_child`.
 
-It reads {"lake", "sql", "bind"} as JSON and prints {"holds": true, false or null}, {"refused": why the SQL can never
-be judged}, or {"failed": why it was not judged this time}.
+A question is a JSON object, and so is its answer. One of:
+
+- {"lake", "sql", "bind"}: one check over tables. {"holds": true, false or null}, {"refused": why the SQL can never be
+  judged}, or {"failed": why it was not judged this time}.
+- {"conditions", "types", "measures"}: read conditions. {"conditions": rule -> the SQL to judge, "columns": rule -> the
+  columns that it names}, or {"refused": which one can never be judged, and why}.
+- {"conditions", "types", "values"}: judge them for one row. {"holds": rule -> true, false or null}, or {"failed": why}.
 """
 
 from __future__ import annotations
 
+import functools
+import json
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
 
 from spark_app.lake.lake import Lake
+from spark_app.model.errors import ConfigurationError
 from spark_app.model.place import Place
+from spark_app.page.alerts.conditions import near
 from spark_app.page.queries.asking import reply
 from spark_app.page.queries.locked_tables import Refused, connect, first_line, names_in, open_tables
+from spark_app.page.queries.quoting import quoted
+from spark_app.tables.expectations.checks import columns_in_expression
+
+NUMBER = re.compile(rb"\d+(\.\d+)?")
+ARITHMETIC = ("+", "-", "*", "/", "%")
+SAMPLES = {"DOUBLE": 1.0, "VARCHAR": ""}
 
 
 def main() -> None:
-    reply(lambda asked: check(Lake(Place(**asked["lake"])), asked["sql"], asked["bind"]))
+    reply(answer)
+
+
+def answer(asked: dict[str, Any]) -> dict[str, Any]:
+    if "lake" in asked:
+        return check(Lake(Place(**asked["lake"])), asked["sql"], asked["bind"])
+    if "values" in asked:
+        return judge(asked["conditions"], asked["types"], asked["values"])
+    return read_conditions(asked["conditions"], asked["types"], asked["measures"])
 
 
 def check(lake: Lake, sql: str, bind: bool) -> dict[str, Any]:
@@ -43,6 +68,101 @@ def check(lake: Lake, sql: str, bind: bool) -> dict[str, Any]:
     if len(rows) > 1:
         return {"failed": "it gives more than one row"}
     return {"holds": rows[0][0] if rows else None}
+
+
+def read_conditions(conditions: Mapping[str, str], types: Mapping[str, str], measures: Sequence[str]) -> dict[str, Any]:
+    """
+    Args:
+        types: column -> its type.
+        measures: the names that a message may suggest.
+    """
+    columns, sql = {}, {}
+    try:
+        for rule, text in conditions.items():
+            setting = f"alerts.rules.{rule}.when"
+            columns[rule] = [column.lower() for column in columns_in_expression(setting, text)]
+            for column in columns[rule]:
+                if column not in types:
+                    raise ConfigurationError(f"{setting}: there is no {column}; {near(column, measures)}")
+            sql[rule] = _with_doubles(text)
+            _try(setting, sql[rule], types)
+    except ConfigurationError as error:
+        return {"refused": str(error).replace("a check", "a condition")}
+    return {"conditions": sql, "columns": columns}
+
+
+def judge(conditions: Mapping[str, str], types: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Args:
+        conditions: as `read_conditions` gives them.
+        values: column -> its value.
+    """
+    tried = ", ".join(f"TRY((\n{sql}\n))" for sql in conditions.values())
+    try:
+        [holds] = _connection().execute(f"SELECT {tried} FROM ({_row(types)})", list(values.values())).fetchall()
+    except duckdb.Error as error:
+        _connection.cache_clear()  # the error may have ended its database
+        return {"failed": type(error).__name__}
+    return {"holds": dict(zip(conditions, holds, strict=True))}
+
+
+def _try(setting: str, sql: str, types: Mapping[str, str]) -> None:
+    """
+    Raises:
+        ConfigurationError: DuckDB cannot judge the condition, or it gives something else than true or false.
+    """
+    try:
+        judged = _connection().execute(
+            f"SELECT (\n{sql}\n) FROM ({_row(types)})", [SAMPLES[one] for one in types.values()]
+        )
+        [(_, kind, *_)] = judged.description
+        judged.fetchall()
+    except (duckdb.OutOfRangeException, duckdb.InvalidInputException):  # as sqrt(lag - 2): it has no value for this row
+        return
+    except duckdb.Error as error:
+        raise ConfigurationError(f"{setting}: {first_line(error)}") from None
+    if str(kind) != "BOOLEAN":
+        raise ConfigurationError(f"{setting}: is of the type {kind}, and has to be BOOLEAN: compare it with something")
+
+
+def _row(types: Mapping[str, str]) -> str:
+    columns = (f"${number}::{kind} AS {quoted(column)}" for number, (column, kind) in enumerate(types.items(), 1))
+    return f"SELECT {', '.join(columns) or '0'}"
+
+
+def _with_doubles(text: str) -> str:
+    """The condition with doubles, as the measures are, for the numbers that it compares and calculates with:
+    5 * 1024 * 1024 * 1024 is too large for an INTEGER."""
+    written = f"SELECT {text}".encode()  # places are in bytes
+    [[parsed]] = _connection().execute("SELECT json_serialize_sql($1::VARCHAR)", [written.decode()]).fetchall()
+    ends, left = set(), [json.loads(parsed)]
+    while left:
+        part = left.pop()
+        if isinstance(part, list):
+            left += part
+        elif isinstance(part, dict):
+            left += part.values()
+            if part.get("class") in ("COMPARISON", "BETWEEN") or part.get("function_name") in ARITHMETIC:
+                operands = [*part.values(), *(one["expression"] for one in part.get("arguments", ()))]
+                for one in operands:
+                    if isinstance(one, dict) and one.get("class") == "CONSTANT":
+                        end = one["query_location"] + one["query_location_length"]
+                        if NUMBER.fullmatch(written, one["query_location"], end):
+                            ends.add(end)
+    for end in sorted(ends, reverse=True):
+        written = written[:end] + b"e0" + written[end:]
+    return written.decode().removeprefix("SELECT ")
+
+
+@functools.cache
+def _connection() -> duckdb.DuckDBPyConnection:
+    """A database without tables, which reaches nothing else, and where a division by zero is NULL."""
+    con = connect()
+    for setting in ("ieee_floating_point_ops = false", "error_on_division_by_zero = false"):
+        con.sql(f"SET {setting}")
+    for setting in ("enable_external_access = false", "lock_configuration = true"):
+        con.sql(f"SET {setting}")
+    return con
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Asks a child process one question, as JSON, and gets one answer."""
+"""Asks a child process questions, as lines of JSON, and gets an answer to each."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,40 @@ def ask(module: str, question: Mapping[str, Any], within_s: float) -> dict[str, 
     return Child().ask(module, question, within_s)
 
 
+class LastingChild:
+    """A process that is asked one question after the other, by one thread. It is started when it is asked, anew if it
+    has ended meanwhile, and ends with this process."""
+
+    def __init__(self, module: str):
+        self._command = [sys.executable, "-m", module]
+        self._process: subprocess.Popen[str] | None = None
+
+    def ask(self, question: Mapping[str, Any], within_s: float) -> dict[str, Any]:
+        """The answer; {"failed": why} if there is none."""
+        pipe = subprocess.PIPE
+        try:
+            if self._process is None or self._process.poll() is not None:
+                self._process = subprocess.Popen(
+                    self._command, cwd=CODE, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+                )
+            process = self._process
+            assert process.stdin is not None
+            assert process.stdout is not None
+            too_late = threading.Timer(within_s, process.kill)
+            too_late.start()
+            try:
+                process.stdin.write(f"{json.dumps(question)}\n")
+                process.stdin.flush()
+                answer: dict[str, Any] = json.loads(process.stdout.readline())
+            finally:
+                too_late.cancel()
+        except (OSError, ValueError):
+            return {"failed": f"its process ended, or took more than {within_s:.0f} s"}
+        return answer
+
+
 def reply(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Answer the question on standard input. This process can write no files from now on, and has 60 s of CPU and 1 GiB
+    """Answer the questions on standard input. This process can write no files from now on, and has 60 s of CPU and 1 GiB
     of memory, and loads no pandas. If the machine or the container runs out of memory, it ends before others do."""
     limits = {
         resource.RLIMIT_CPU: CPU_S,
@@ -80,4 +113,7 @@ def reply(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     for what, most in limits.items():
         resource.setrlimit(what, (most, most))
     block_pandas()
-    print(json.dumps(answer(json.load(sys.stdin))))
+    for question in sys.stdin:
+        print(json.dumps(answer(json.loads(question))), flush=True)
+        if time.process_time() > CPU_S / 2:
+            break  # the next question gets a new process, which has time for it
