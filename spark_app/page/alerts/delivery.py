@@ -12,13 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpcore2 as httpcore
-
+from spark_app.model import http
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.log import log
 from spark_app.page.alerts.bodies import ALERTMANAGER, body_of
 from spark_app.page.alerts.book import Book
-from spark_app.protobuf.schemas.transport import FAILURES, connection_pool, time_limit
 from spark_app.settings import config
 from spark_app.settings.connections import is_loopback
 from spark_app.settings.watching import Alerts
@@ -26,7 +24,6 @@ from spark_app.settings.watching import Alerts
 FIRST_S = 1.0
 LONGEST_S = 60.0  # an outage must not delay an alert by much more than itself
 WITHIN_S = 10.0  # for one attempt
-ANSWER_BYTES = 64 << 10
 REPEAT_S = 60.0  # Alertmanager takes an alert for resolved that nobody repeats
 ADDRESS = re.compile(r"https?://[!-~]+")
 TOKEN = re.compile(r"[!-~]+")
@@ -67,9 +64,9 @@ class Receiver:
         headers += [("Authorization", f"Bearer {token}")] if token else []
         body = body_of(self._settings.format, transition)
         try:
-            with time_limit(WITHIN_S), connection_pool(address, self._context) as pool:
-                status = _status(pool, address, headers, body)
-        except (*FAILURES, TimeoutError, OSError, ValueError) as error:
+            with http.time_limit(WITHIN_S), http.connection_pool(address, self._context) as pool:
+                status = http.send(pool, "POST", address, headers, WITHIN_S, content=body).status
+        except (*http.FAILURES, TimeoutError, OSError, ValueError) as error:
             return type(error).__name__
         if 300 <= status < 400:
             return f"HTTP {status}: a redirect, which is not followed"
@@ -101,17 +98,6 @@ def _has_host(address: str) -> bool:
         return bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
     except ValueError:
         return False
-
-
-def _status(pool: httpcore.ConnectionPool, address: str, headers: list[tuple[str, str]], body: bytes) -> int:
-    timeouts = dict.fromkeys(("connect", "read", "write", "pool"), WITHIN_S)
-    with pool.stream("POST", address, headers=headers, content=body, extensions={"timeout": timeouts}) as response:
-        left = ANSWER_BYTES
-        for chunk in response.iter_stream():
-            left -= len(chunk)
-            if left < 0:
-                break  # the status is all that counts
-        return int(response.status)
 
 
 class Delivery:

@@ -100,8 +100,9 @@ class LastingChild:
 
 
 def reply(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Answer the questions on standard input. This process can write no files from now on, and has 60 s of CPU and 1 GiB
-    of memory, and loads no pandas. If the machine or the container runs out of memory, it ends before others do."""
+    """Answer the questions on standard input. This process can write no files from now on, and has 60 s of CPU and
+    1 GiB of memory, and loads no pandas. If the machine or the container runs out of memory, it ends before others
+    do."""
     limits = {
         resource.RLIMIT_CPU: CPU_S,
         resource.RLIMIT_DATA: MEMORY,

@@ -19,9 +19,9 @@ from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRefe
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
-from spark_app.protobuf.schemas import registry_access, transport
-from spark_app.protobuf.schemas.credentials import Login
+from spark_app.model.http import time_limit
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits, SchemaLookupError, check_name
+from spark_app.protobuf.schemas.registry_client import Client, HttpError, Login, TooLarge, remedy_of
 from spark_app.protobuf.schemas.well_known import is_well_known
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.contexts import context_of, name_in_context, qualify
@@ -80,11 +80,11 @@ class Registry:
 
     def __init__(self, settings: RegistrySettings, caps: SchemaLimits):
         self._login = Login(settings)
-        self._client = transport.Client(settings, self._login, caps.answer_bytes)
+        self._client = Client(settings, self._login, caps.answer_bytes)
         self._caps = caps
         self.form = settings.format
         self._context = context_of(settings.subject)
-        self._time_limit = partial(transport.time_limit, 2 * settings.timeout_s)
+        self._time_limit = partial(time_limit, 2 * settings.timeout_s)
         self.url = settings.url
 
     def fetch(self, key: int | str, form: str = "") -> Sources:
@@ -205,14 +205,14 @@ class Registry:
     def _ask(self, question: Callable[[], T]) -> T:
         try:
             return question()
-        except transport.HttpError as error:
+        except HttpError as error:
             message = self._clean(str(error))
             if error.status in SAYS_NO:
                 raise SchemaNotFound(message) from None
             unreachable = _no_answer(f"HTTP {error.status}: {message}", error.status)
             unreachable.status = error.status
             raise unreachable from None
-        except transport.TooLarge as error:
+        except TooLarge as error:
             raise SchemaInvalid(str(error)) from None
         except Exception as error:  # network, TLS, or a response that is not JSON
             raise _no_answer(self._clean(f"{type(error).__name__}: {error}"), error=error) from None
@@ -229,7 +229,7 @@ def _within(context: str) -> dict[str, str]:
 
 
 def _no_answer(text: str, status: int = 0, error: Exception | None = None) -> RegistryUnreachable:
-    remedy = registry_access.remedy_of(status, error)
+    remedy = remedy_of(status, error)
     return RegistryUnreachable(text) if remedy is None else RegistryAccessDenied(text, remedy)
 
 
