@@ -33,8 +33,7 @@ from scripts.local.training import train
 from spark_app.lake.files.store_keys import read_credentials
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ProtolakeError, UnreachableError
-from spark_app.page.files import PageFiles
-from spark_app.page.own_folders import make_folders
+from spark_app.page.files import PageFiles, make_folders
 from spark_app.settings import config
 
 SETUP_SECONDS = 120.0

@@ -5,76 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from spark_app.page.flow_graph import Bend, FlowGraph, Node
-from spark_app.page.style import COLOURS, INK, LINE, PALE_INK, PAPER, TEXT
+from spark_app.page.widgets import TEXT
 
-WIDE, HIGH = 300, 70  # of a node and the space around it, in pixels
-NODE = (232, 58)
-MARGIN = 8
 # Of series, seen on light and on dark ground; names and tooltips tell them apart, too.
 SERIES = [
     *("#3b7dd8", "#c9741f", "#1f9d72", "#b85fb0", "#2392a3", "#d24d57", "#8a7fd6"),
     *("#9a7b1c", "#5f9e3a", "#d0659a", "#6f8796", "#a56a43", "#8a929c"),
 ]
-
-
-def graph(flow: FlowGraph) -> dict[str, Any]:
-    """The nodes are where `flow_graph` puts them: one pixel of ECharts is one of the page."""
-    return {
-        "animation": False,
-        "tooltip": {"show": False},
-        "aria": {"enabled": True, "label": {"description": "The way of the records, from the topic to gold"}},
-        "series": [
-            {
-                "type": "graph",
-                "layout": "none",
-                "left": MARGIN + NODE[0] / 2,
-                "top": MARGIN + NODE[1] / 2,
-                "width": width(flow) - 2 * MARGIN - NODE[0],
-                "height": height(flow) - 2 * MARGIN - NODE[1],
-                "symbol": "rect",
-                "symbolSize": list(NODE),
-                "edgeSymbol": ["none", "none"],
-                "lineStyle": {"color": LINE, "width": 1.2, "curveness": 0},
-                "emphasis": {"disabled": True},
-                "data": [*map(_node, flow.nodes), *map(_bend, flow.bends)],
-                "links": [{"source": source, "target": target} for source, target in flow.edges],
-            }
-        ],
-    }
-
-
-def width(flow: FlowGraph) -> int:
-    return round(max(node.column for node in flow.nodes) * WIDE) + NODE[0] + 2 * MARGIN
-
-
-def height(flow: FlowGraph) -> int:
-    return round(max(node.row for node in flow.nodes) * HIGH) + NODE[1] + 2 * MARGIN
-
-
-def _node(node: Node) -> dict[str, Any]:
-    return {
-        "id": node.key,
-        "name": node.key,
-        "value": node.row,  # NiceGUI hands on no click on a point without one
-        "x": node.column * WIDE,
-        "y": node.row * HIGH,
-        "cursor": "pointer" if node.path else "default",
-        "itemStyle": {"color": PAPER, "borderColor": COLOURS[node.colour], "borderWidth": 2},
-        "label": {
-            "show": True,
-            "formatter": "\n".join((f"{{name|{short(node.name)}}}", *node.lines)),
-            "color": PALE_INK,
-            "fontSize": 11.5,
-            "lineHeight": 16,
-            "rich": {"name": {"fontWeight": "bold", "fontSize": 12.5, "color": INK, "lineHeight": 18}},
-        },
-    }
-
-
-def _bend(bend: Bend) -> dict[str, Any]:
-    """A place where a line turns."""
-    return {"id": bend.key, "name": bend.key, "x": bend.column * WIDE, "y": bend.row * HIGH, "symbolSize": 0.1}
 
 
 def short(name: str) -> str:

@@ -1,10 +1,11 @@
-"""What every view has at hand."""
+"""What every view has at hand: the lake, its readings, and answers of jobs."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,13 @@ from spark_app.page.observations import Observations
 from spark_app.page.queries.asking import Child
 from spark_app.settings.models import Settings
 
-CHILD = "spark_app.page.jobs.entry"
+CHILD = "spark_app.page.job"
 WITHIN_S = 30.0
 TURNS = asyncio.Semaphore(4)  # jobs of all tabs at the same time, because each is a process
+EVERY_S = 0.5
+PATIENCE_S = 20.0  # for a browser that is busy
+LEAST_S = 5.0  # between two questions, because each is a process
+AGAIN_S = 10.0  # after a failure
 
 
 async def _answer(client: Client, child: Child | None, question: dict[str, Any]) -> dict[str, Any]:
@@ -43,7 +48,7 @@ class PageContext:
         return self.settings.tables.layout
 
     def ask(self, job: str, child: Child | None = None, **arguments: Any) -> Coroutine[Any, Any, dict[str, Any]]:
-        """The answer of a job of `page.child`, which runs in a process of its own; {"failed": why} if there is none.
+        """The answer of a job of a view, which runs in a process of its own; {"failed": why} if there is none.
 
         Args:
             child: the process, for whoever may end it, and sees to turns.
@@ -64,3 +69,55 @@ class PageContext:
     def hidden_tables(self) -> frozenset[str]:
         """The tables with records as they were sent, if the page may not show these."""
         return hidden_tables(self.lake, self.settings)
+
+
+def live(context: PageContext, refresh: Callable[[], None]) -> None:
+    """Call `refresh` now and with each new reading, twice a second, as long as the view is open."""
+    seen = -1
+
+    def look() -> None:
+        nonlocal seen
+        if context.observed.number != seen:
+            seen = context.observed.number
+            refresh()
+
+    refresh()
+    ui.timer(EVERY_S, look)
+
+
+class Rereading:
+    """Asks a job again when what it reads has changed."""
+
+    def __init__(self, context: PageContext, job: str, version: Callable[[], Any], least_s: float = LEAST_S):
+        """
+        Args:
+            version: of what the job reads; another one is a change.
+            least_s: seconds between two questions.
+        """
+        self._context = context
+        self._job = job
+        self._version = version
+        self._least_s = least_s
+        self._seen: Any = None
+        self._is_asked = self._failed = False
+        self._asked_at = float("-inf")
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the answer may be another one than before."""
+        waited = time.monotonic() - self._asked_at
+        if waited < self._least_s:
+            return False
+        return not self._is_asked or (self._failed and waited > AGAIN_S) or self._version() != self._seen
+
+    async def ask(self, **arguments: Any) -> dict[str, Any]:
+        """The answer of the job."""
+        seen = self._version()
+        self._is_asked, self._asked_at = True, time.monotonic()
+        answer = await self._context.ask(self._job, **arguments)
+        self._seen, self._failed, self._asked_at = seen, "failed" in answer, time.monotonic()
+        return answer
+
+    async def look(self, **arguments: Any) -> dict[str, Any] | None:
+        """The answer of the job; None if it is not due."""
+        return await self.ask(**arguments) if self.is_due else None

@@ -11,6 +11,7 @@ import secrets
 import time
 from typing import Any
 
+from spark_app.lake.files.disk import is_full
 from spark_app.lake.files.state_files import read_durable
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, UnreachableError
@@ -147,3 +148,24 @@ def _lock(file: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def make_folders(lake: Lake) -> None:
+    """Make what the page writes to, as far as it is not there: for a page that may only read the rest of the lake, or
+    that comes before the app, which makes the lake.
+
+    Raises:
+        ConfigurationError: this user may not write to the lake, or the file of the token cannot be used.
+        OSError: the disk is full.
+    """
+    from spark_app.followers.events import spool
+    from spark_app.page.alerts.book import WRITER  # it imports this file
+
+    try:
+        lake.here.create_folders(lake.page)
+        lake.storage.create_folders(lake.requests, spool.folder(lake, WRITER))
+        PageFiles(lake).token()
+    except OSError as error:
+        if is_full(error):
+            raise
+        raise lake.not_writable(error) from None

@@ -7,9 +7,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from spark_app.lake.lake import Lake
 from spark_app.model.log import log
+from spark_app.model.table_names import TableNames
+from spark_app.page.format import amount
 from spark_app.page.metrics.reading import ALIVE, Reading, read
 
 EVERY_S = 0.5
@@ -106,3 +109,27 @@ class Observations:
                 if not failed:
                     log.warning("the lake could not be read", reason=str(error))
                 failed = True
+
+
+def gold_state(reading: Reading, layout: TableNames, name: str) -> str:
+    """Whether the gold table of a routing name has all rows of silver."""
+    behind = reading.each("followers", "lag").get("gold")
+    if layout.gold_of(name) in reading.objects("gold_failed"):
+        return "failed"
+    if not behind:
+        return "up to date"
+    return f"gold is {amount(behind)} unit{'' if behind == 1 else 's'} behind"
+
+
+def troubled_tables(reading: Reading, layout: TableNames) -> dict[str, str]:
+    """Routing name -> what is wrong, in two words at most."""
+    failed = dict.fromkeys(map(layout.gold_name_of, reading.objects("gold_failed")), "gold failed")
+    return failed | dict.fromkeys(reading.objects("paused"), "paused")
+
+
+def pause_text(pause: Mapping[str, Any]) -> str:
+    """What becomes of the rows of a paused table; `pause` is what the status says of it."""
+    rows = f"{amount(pause.get('rows'))} rows"
+    if pause.get("let_in"):
+        return f"{rows} are let in"
+    return f"{rows} wait: the record {pause.get('record')} fails the rule {pause.get('rule')}"

@@ -1,44 +1,40 @@
-"""The views under their addresses."""
+"""The views under their addresses, each below the bar: the other views, the state of the app, light or dark."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from fastapi import FastAPI, Request
 from nicegui import app as nicegui_app
 from nicegui import ui
 
 from spark_app.model.log import log
-from spark_app.page.context import PageContext
-from spark_app.page.frame import VIEWS, framed
-from spark_app.page.views import flow, quarantine, query, runs, schema_list, schema_page, table
+from spark_app.page.context import PATIENCE_S, PageContext, live
+from spark_app.page.format import seconds
+from spark_app.page.view import View
+from spark_app.page.views import VIEWS
+from spark_app.page.widgets import COLOURS, OF_STATE, css
 
 TITLE = "Protolake"
 RECONNECTS_S = 10.0  # so long the state of a view is kept for a browser that is busy or has lost its network
-SHOWN = {  # by the addresses of `frame.VIEWS`
-    "/": flow.show,
-    "/quarantine": quarantine.show,
-    "/schemas": schema_list.show,
-    "/runs": runs.show,
-    "/query": query.show,
-}
+LOOK = "protolake_look"  # the cookie with "dark" or "light"
+# Keeps the other look for the next view; until somebody chooses, the system decides.
+TURN = f"""
+const look = Quasar.Dark.isActive ? 'light' : 'dark';
+document.cookie = `{LOOK}=${{look}}; path=/; max-age=31536000; samesite=lax`;
+return look;
+"""
+# A table that scrolls must be reached by the keyboard; Quasar makes its parts when it likes.
+REACHABLE = """<script>
+setInterval(() => document.querySelectorAll('.q-table__middle').forEach(part => { part.tabIndex = 0; }), 500);
+</script>"""
 
 
 def add_views(app: FastAPI, context: PageContext) -> None:
     """Let the application show the views, to whoever it lets in."""
-    for path, title in VIEWS:
-        _add_view(context, path, title, SHOWN[path])
-
-    @ui.page("/schemas/{schema}")
-    def show_schema(request: Request, schema: str) -> None:
-        with framed(context, request, "Schema"):
-            schema_page.show(context, schema)
-
-    @ui.page("/tables/{name:path}")
-    def show_table(request: Request, name: str) -> None:
-        with framed(context, request, "Table"):
-            table.show(context, name)
-
+    for view in VIEWS:
+        _add_view(context, view)
     nicegui_app.on_exception(lambda error: log.error("a view failed", type=type(error).__name__, reason=str(error)))
     ui.run_with(
         app,
@@ -51,8 +47,52 @@ def add_views(app: FastAPI, context: PageContext) -> None:
     )
 
 
-def _add_view(context: PageContext, path: str, title: str, show: Callable[[PageContext], None]) -> None:
-    @ui.page(path)
+def _add_view(context: PageContext, view: View) -> None:
+    show = view.show()
+
+    @ui.page(view.path)
     def show_view(request: Request) -> None:
-        with framed(context, request, title):
-            show(context)
+        with framed(context, request, view.title):
+            show(context, **request.path_params)
+
+
+@contextmanager
+def framed(context: PageContext, request: Request, title: str) -> Iterator[None]:
+    """The content of a view goes inside; the heading of the view is its own."""
+    ui.page_title(f"{title} · Protolake")
+    ui.add_css(css())
+    ui.add_head_html(REACHABLE)
+    ui.colors(primary=COLOURS["accent"], positive=COLOURS["good"], negative=COLOURS["bad"], warning=COLOURS["warn"])
+    dark = ui.dark_mode({"dark": True, "light": False}.get(request.cookies.get(LOOK, "")))
+    with ui.header().classes("bar items-center").style("gap: 12px"):
+        ui.label("Protolake").classes("brand")
+        with ui.element("nav").props('aria-label="Views"').style("display: flex; gap: 4px; flex-wrap: wrap"):
+            for path, name in ((view.path, view.title) for view in VIEWS if view.is_in_bar):
+                link = ui.link(name, path)
+                if request.url.path == path or (path != "/" and request.url.path.startswith(f"{path}/")):
+                    link.props("aria-current=page")
+        ui.space()
+        _state(context)
+        button = ui.button(icon="contrast").props('flat round dense color=inherit aria-label="Light or dark"')
+        button.on_click(lambda: _change(dark))
+    with ui.column().classes("full-width").style("gap: 20px"):
+        yield
+
+
+async def _change(dark: ui.dark_mode) -> None:
+    dark.value = await ui.run_javascript(TURN, timeout=PATIENCE_S) == "dark"
+
+
+def _state(context: PageContext) -> None:
+    """The state of the app, and why it is not healthy."""
+    why = ui.label().classes("faint").style("max-width: 44vw; overflow-wrap: anywhere")
+    badge = ui.label().classes("badge").props('role=status aria-live=polite data-testid="state"')
+
+    def refresh() -> None:
+        state, newest = context.observed.state, context.observed.newest
+        badge.classes(replace=f"badge is-{OF_STATE[state]}")
+        age = newest.status_age_s
+        badge.set_text(f"not heard from for {seconds(age)}" if state == "silent" and age else state)
+        why.set_text("" if newest.problem is None or state in ("silent", "stopped", "no app yet") else newest.problem)
+
+    live(context, refresh)

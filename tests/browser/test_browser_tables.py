@@ -114,7 +114,7 @@ def jobs_of(pid: int) -> int:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             is_child = stat.read_text().rpartition(")")[2].split()[1] == str(pid)
-            found += is_child and b"spark_app.page.jobs.entry" in (stat.parent / "cmdline").read_bytes()
+            found += is_child and b"spark_app.page.job" in (stat.parent / "cmdline").read_bytes()
         except OSError:
             continue
     return found

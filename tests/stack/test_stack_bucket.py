@@ -23,7 +23,8 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
 from spark_app.model.place import Place
 from spark_app.page.files import PageFiles
-from spark_app.page.jobs import one_query, table_facts
+from spark_app.page.views.query.jobs import one_query
+from spark_app.page.views.table.jobs import table_facts
 from spark_app.settings.models import Settings
 from tests.chaos import read_back
 from tests.chaos.lab import Lab
@@ -124,8 +125,8 @@ def _check_page(stage: Stage) -> None:
         kill(page)
     settings = Settings(lake={"path": stage.place.root})  # type: ignore[arg-type]
     lake = Lake(stage.place)
-    assert one_query.answer(lake, settings, "SELECT count(*) FROM silver_uno_events")["rows"][0][0] > 0
-    facts = table_facts.answer(lake, settings, "silver_rummy_events")
+    assert one_query(lake, settings, "SELECT count(*) FROM silver_uno_events")["rows"][0][0] > 0
+    facts = table_facts(lake, settings, "silver_rummy_events")
     assert {part: facts[part] for part in ("rows", "rules", "rates") if "failed" in str(facts[part])[:20]} == {}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from scripts.local.artifacts import ROOT
 from spark_app.lake.lake import Lake
-from spark_app.page.own_folders import make_folders
+from spark_app.page.files import make_folders
 from tests.support.pages import first_view
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]

@@ -62,7 +62,7 @@ def page(
     loaded = load_to_write(settings, lake)
     log.set_level(loaded.run.log_level)
     if prepare:
-        from spark_app.page.own_folders import make_folders
+        from spark_app.page.files import make_folders
 
         make_folders(Lake(loaded.place))
         raise typer.Exit

@@ -1,1 +1,15 @@
-"""One module for each view of the page."""
+"""The views of the page, a folder each, in the order in which they stand in the bar."""
+
+from __future__ import annotations
+
+from spark_app.page.views import flow, quarantine, query, runs, schemas, table
+
+VIEWS = (
+    flow.VIEW,
+    quarantine.VIEW,
+    schemas.VIEW,
+    schemas.ONE,
+    runs.VIEW,
+    query.VIEW,
+    table.VIEW,
+)

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_app.lake.lake import Lake
-from spark_app.page.jobs.framed_value import MOST_DECODED, FramedValue
-from spark_app.page.jobs.shown_text import MOST_CHARACTERS, hex_dump, message_text
-from spark_app.page.jobs.wire_fields import field_ends, readable
+from spark_app.page.views.quarantine.record import MOST_CHARACTERS, MOST_DECODED, FramedValue, hex_dump, message_text
+from spark_app.page.views.quarantine.wire_fields import field_ends, readable
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from tests.support.frames import frame, headers_of

@@ -14,13 +14,12 @@ from spark_app.lake.lake import Lake
 from spark_app.model.causes import Cause
 from spark_app.page.clear_text import shows_clear_text
 from spark_app.page.context import CHILD, PageContext
-from spark_app.page.jobs import open_records, quarantine_history, record_detail
-from spark_app.page.jobs.entry import do
+from spark_app.page.format import UNKNOWN, reason
+from spark_app.page.job import do
 from spark_app.page.observations import Observations
 from spark_app.page.queries.asking import ask
-from spark_app.page.reasons import UNKNOWN, reason
-from spark_app.page.requested import Asked
-from spark_app.page.views import replay_dialog
+from spark_app.page.requests import Asked
+from spark_app.page.views.quarantine import jobs, record, view
 from spark_app.recovery import requests
 from spark_app.recovery.replay_arguments import replay_arguments, selects_some
 from spark_app.recovery.result_text import replay_lines
@@ -40,7 +39,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> SmallLake:
 
 
 def test_open_records_agree_with_the_counts_of_the_app(kept: SmallLake) -> None:
-    found = open_records.answer(kept.lake, kept.settings)
+    found = jobs.open_records(kept.lake, kept.settings)
     assert found["causes"] == count_open_causes(kept.opened) == dict(Counter(CAUSES))
     assert found["open"] == len(found["rows"]) == len(CAUSES)
     assert detail(kept, 5)["is_open"]
@@ -50,14 +49,14 @@ def test_records_that_a_replay_has_placed_are_not_open(tmp_path: Path) -> None:
     """In a lake of an earlier release, with a status that its app has counted."""
     lake = Lake(golden_lake.unpack(tmp_path))
     settings = Settings(lake={"path": str(lake.root)}, registry={"url": "http://x"})
-    found = open_records.answer(lake, settings)
+    found = jobs.open_records(lake, settings)
     assert found["causes"] == read_json(lake.storage, lake.status)["quarantine"]
     rows = [json.loads(row) for row in golden_lake.rows_by_arrow(lake.root, "quarantine_events")]
     assert (found["open"], len(rows)) == (12, 15)
     open_ones = {(one["topic"], one["topic_id"], one["partition"], one["offset"]) for one in found["rows"]}
     for row in rows:
         at = (row["topic"], row["topic_id"], row["partition"], row["offset"])
-        shown = record_detail.answer(lake, settings, *at)
+        shown = record.record_detail(lake, settings, *at)
         assert shown["is_open"] == (at in open_ones)
         assert shown["cause"] == row["cause"]
         assert shown["value"]["size"] == len(row["value"]) / 2
@@ -66,7 +65,7 @@ def test_records_that_a_replay_has_placed_are_not_open(tmp_path: Path) -> None:
 
 def test_records_are_filtered_as_a_replay_filters_them(kept: SmallLake) -> None:
     def offsets(**chosen: str) -> set[int]:
-        found = open_records.answer(kept.lake, kept.settings, **chosen)
+        found = jobs.open_records(kept.lake, kept.settings, **chosen)
         assert found["open"] == len(found["rows"])
         assert found["causes"] == dict(Counter(CAUSES))
         return {row["offset"] for row in found["rows"]}
@@ -77,16 +76,16 @@ def test_records_are_filtered_as_a_replay_filters_them(kept: SmallLake) -> None:
     assert offsets(cause="decode_payload", schema="1") == {5, 6}
     assert offsets(cause="decode_payload", rule="small") == set()
     assert offsets(cause="' OR 1 = 1 --") == set()
-    found = open_records.answer(kept.lake, kept.settings)
+    found = jobs.open_records(kept.lake, kept.settings)
     assert (found["rules"], found["schemas"]) == (["small"], ["1"])
 
 
 def test_the_newest_records_come_first_and_not_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_records, "MOST_ROWS", 3)
+    monkeypatch.setattr(jobs, "MOST_ROWS", 3)
     lake = SmallLake(tmp_path / "lake", SCHEMA)
     lake.take(batch_of([b""] * 4))
     lake.take(batch_of([b"\x09"] * 2, first=4))
-    found = open_records.answer(lake.lake, lake.settings)
+    found = jobs.open_records(lake.lake, lake.settings)
     assert [row["offset"] for row in found["rows"]] == [5, 4, 3]
     assert found["open"] == 6
     assert found["rules"] == []  # no row has failed one yet, and no file has the column
@@ -95,19 +94,19 @@ def test_the_newest_records_come_first_and_not_all(tmp_path: Path, monkeypatch: 
 def test_a_lake_without_quarantine_has_no_records(tmp_path: Path) -> None:
     lake = SmallLake(tmp_path / "lake", SCHEMA)
     nothing = {"rows": [], "open": 0, "causes": {}, "rules": [], "schemas": []}
-    assert open_records.answer(lake.lake, lake.settings) == nothing
-    assert quarantine_history.answer(lake.lake, lake.settings, "hour") == {"causes": {}, "rules": {}}
-    gone = record_detail.answer(lake.lake, lake.settings, "t", "id of t", 0, 1)
+    assert jobs.open_records(lake.lake, lake.settings) == nothing
+    assert jobs.history(lake.lake, lake.settings, "hour") == {"causes": {}, "rules": {}}
+    gone = record.record_detail(lake.lake, lake.settings, "t", "id of t", 0, 1)
     assert gone == {"failed": "the table of quarantine has this record no more"}
 
 
 @pytest.mark.parametrize("span", ["hour", "day", "week"])
 def test_history_counts_by_cause_and_rule(kept: SmallLake, span: str) -> None:
-    found = quarantine_history.answer(kept.lake, kept.settings, span)
+    found = jobs.history(kept.lake, kept.settings, span)
     sums = {name: sum(count for _, count in points) for name, points in found["causes"].items()}
     assert sums == dict(Counter(CAUSES))
     assert {name: sum(count for _, count in points) for name, points in found["rules"].items()} == {"small": 1}
-    length, bar = quarantine_history.SPANS[span]
+    length, bar = jobs.SPANS[span]
     for points in (*found["causes"].values(), *found["rules"].values()):
         moments = [at for at, _ in points]
         assert moments == list(range(moments[0], moments[0] + length, bar))
@@ -116,14 +115,14 @@ def test_history_counts_by_cause_and_rule(kept: SmallLake, span: str) -> None:
 
 def test_history_has_a_bounded_number_of_names() -> None:
     counts = {f"rule{n}": Counter({0: n + 1}) for n in range(40)}
-    series = quarantine_history._series(counts, range(0, 120, 60))
-    assert len(series) == quarantine_history.MOST_NAMES + 1
+    series = jobs._series(counts, range(0, 120, 60))
+    assert len(series) == jobs.MOST_NAMES + 1
     assert next(iter(series)) == "rule39"
     assert series["others"] == [[0, sum(range(1, 29))], [60, 0]]
 
 
 def detail(lake: SmallLake, offset: int) -> dict[str, Any]:
-    found = record_detail.answer(lake.lake, lake.settings, "t", "id of t", 0, offset)
+    found = record.record_detail(lake.lake, lake.settings, "t", "id of t", 0, offset)
     return json.loads(json.dumps(found))  # type: ignore[no-any-return]
 
 
@@ -163,13 +162,13 @@ def test_of_a_long_value_only_the_first_bytes_are_shown(tmp_path: Path) -> None:
 
 
 def test_headers_that_cannot_be_read_are_shown_as_they_are() -> None:
-    assert record_detail._headers(None) == []
-    assert record_detail._headers("{\u202e") == [["the headers cannot be read", "{\\u202e"]]
-    assert record_detail._headers('[{"key": "a"}]')[0][0] == "the headers cannot be read"
-    assert record_detail._headers('[{"key": "a", "value": null}]') == [["a", ""]]
+    assert record._headers(None) == []
+    assert record._headers("{\u202e") == [["the headers cannot be read", "{\\u202e"]]
+    assert record._headers('[{"key": "a"}]')[0][0] == "the headers cannot be read"
+    assert record._headers('[{"key": "a", "value": null}]') == [["a", ""]]
     many = json.dumps([{"key": "k", "value": "YQ=="}] * 60)
-    assert record_detail._headers(many)[-2:] == [["k", "a"], ["...", "10 more headers"]]
-    assert record_detail._header_value(b"x" * 600).endswith("x ... (600 bytes)")
+    assert record._headers(many)[-2:] == [["k", "a"], ["...", "10 more headers"]]
+    assert record._header_value(b"x" * 600).endswith("x ... (600 bytes)")
 
 
 SECRETS = ("window.hurt", "77 69 6e 64", "k8", "6b 38", "game_name", "gamer", "uno..")
@@ -185,14 +184,14 @@ def test_no_byte_of_a_hidden_record_leaves_the_job(tmp_path: Path, by: str) -> N
     if by == "damage":
         lake.lake.path(Lake.definitions).write_text("{")
     assert not shows_clear_text(lake.lake, settings)
-    told = [open_records.answer(lake.lake, settings)]
-    told += [record_detail.answer(lake.lake, settings, "t", "id of t", 0, n) for n in range(1, 11)]
+    told = [jobs.open_records(lake.lake, settings)]
+    told += [record.record_detail(lake.lake, settings, "t", "id of t", 0, n) for n in range(1, 11)]
     assert told[0]["open"] == 10
     assert all(one["hidden"] for one in told[1:])
     for secret in SECRETS:
         assert secret not in json.dumps(told), secret
     shown = settings.model_copy(update={"page": settings.page.model_copy(update={"clear_text": True})})
-    clear = json.dumps([record_detail.answer(lake.lake, shown, "t", "id of t", 0, n) for n in range(1, 11)])
+    clear = json.dumps([record.record_detail(lake.lake, shown, "t", "id of t", 0, n) for n in range(1, 11)])
     assert all(secret in clear for secret in SECRETS)  # each of them would be found
 
 
@@ -335,6 +334,6 @@ def test_a_lake_that_the_page_may_not_write_to_is_told(tmp_path: Path, monkeypat
     ],
 )
 def test_a_result_is_shown_if_it_has_the_known_form(result: dict[str, Any], known: bool) -> None:
-    assert replay_dialog._is_known(result) is known
+    assert view._is_known(result) is known
     if known:
         assert replay_lines(result, False)

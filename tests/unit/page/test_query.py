@@ -17,17 +17,16 @@ from deltalake import DeltaTable, Field
 from deltalake.schema import ArrayType, PrimitiveType
 
 from spark_app.model.table_names import TableNames
-from spark_app.page.jobs import entry as jobs
-from spark_app.page.jobs.one_query import MOST_BYTES, MOST_ROWS
-from spark_app.page.jobs.plain_values import LONGEST, plain
+from spark_app.page.format import LONGEST, json_value
+from spark_app.page.job import do
 from spark_app.page.queries.asking import CANCELLED, Child
-from spark_app.page.result_chart import chart_of, form_of
-from spark_app.page.views.query import examples, spelled
+from spark_app.page.views.query.jobs import MOST_BYTES, MOST_ROWS
+from spark_app.page.views.query.view import chart_of, examples, form_of, spelled
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
 from tests.support.projections import EVENTS, MASKED, UNO, event, lake_of
 
-CHILD = "spark_app.page.jobs.entry"
+CHILD = "spark_app.page.job"
 SECRET = "Okapi"
 
 
@@ -54,7 +53,7 @@ def question(lake: SmallLake, sql: str) -> dict[str, Any]:
 
 def ask(lake: SmallLake, sql: str) -> dict[str, Any]:
     """The answer, as JSON hands it on."""
-    found: dict[str, Any] = json.loads(json.dumps(jobs.do(question(lake, sql)), allow_nan=False))
+    found: dict[str, Any] = json.loads(json.dumps(do(question(lake, sql)), allow_nan=False))
     return found
 
 
@@ -128,10 +127,10 @@ def test_values_reach_a_browser_unchanged(lake: SmallLake) -> None:
 
 
 def test_long_values_are_cut() -> None:
-    assert plain("x" * (LONGEST + 1)) == "x" * LONGEST + "…"
-    assert plain(b"\xff" * LONGEST) == "f" * LONGEST + "…"
-    assert plain(b"\xff" * (LONGEST // 2)) == "f" * LONGEST
-    assert len(plain(["x" * LONGEST])) == LONGEST + 1
+    assert json_value("x" * (LONGEST + 1)) == "x" * LONGEST + "…"
+    assert json_value(b"\xff" * LONGEST) == "f" * LONGEST + "…"
+    assert json_value(b"\xff" * (LONGEST // 2)) == "f" * LONGEST
+    assert len(json_value(["x" * LONGEST])) == LONGEST + 1
 
 
 def test_an_answer_has_so_many_rows_and_bytes(lake: SmallLake) -> None:

@@ -19,15 +19,14 @@ from spark_app.followers.events.spool import SpoolWriter
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
 from spark_app.model.events import Event, EventRow
-from spark_app.page import rereading
-from spark_app.page.context import PageContext
-from spark_app.page.event_feed import GROUPS, LEVELS, QUIET, EventFeed, ToldEvent, details_text
-from spark_app.page.jobs import entry as jobs
-from spark_app.page.moments import utc
+from spark_app.page import context as page_context
+from spark_app.page.context import PageContext, Rereading
+from spark_app.page.format import utc
+from spark_app.page.job import do
 from spark_app.page.observations import Observations
-from spark_app.page.pending_requests import cancel, pending_requests
-from spark_app.page.run_summary import ENDS, runs_of
-from spark_app.page.views.run_units import by_minute, steps_text
+from spark_app.page.requests import cancel, pending_requests
+from spark_app.page.views.runs.events import ENDS, GROUPS, LEVELS, QUIET, EventFeed, ToldEvent, details_text, runs_of
+from spark_app.page.views.runs.view import by_minute, steps_text
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
 from spark_app.settings.models import Settings
@@ -42,7 +41,7 @@ def ask(lake: Lake, since: float | None = None, groups: Any = QUIET, **more: Any
     """As the page asks, in this process."""
     settings = Settings(lake={"path": str(lake.root)}).model_dump_json()
     arguments = {"since": since, "groups": list(groups)} | more
-    answer = jobs.do({"job": "runs", "arguments": arguments, "settings": settings})
+    answer = do({"job": "runs", "arguments": arguments, "settings": settings})
     assert "failed" not in answer, answer
     return json.loads(json.dumps(answer))  # type: ignore[no-any-return]
 
@@ -277,8 +276,8 @@ def test_a_job_is_asked_again_when_something_changed_or_after_a_failure(
 
     monkeypatch.setattr(PageContext, "ask", answer)
     now, version = 100.0, 1
-    monkeypatch.setattr(rereading.time, "monotonic", lambda: now)
-    reads = rereading.Rereading(context, "schemas", lambda: version)
+    monkeypatch.setattr(page_context.time, "monotonic", lambda: now)
+    reads = Rereading(context, "schemas", lambda: version)
 
     def look(at: float, of: int, *said: dict[str, Any]) -> bool:
         """Whether the job was asked."""

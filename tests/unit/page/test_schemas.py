@@ -14,10 +14,17 @@ from spark_app.app.cli.recovering import Decided
 from spark_app.lake.lake import Lake
 from spark_app.model.causes import Cause
 from spark_app.model.schema_findings import Policy
-from spark_app.page.jobs import entry as jobs
+from spark_app.page.job import do
 from spark_app.page.metrics.reading import Reading
-from spark_app.page.schema_facts import POLICIES, STATES, difference_rows, held_text, list_row, rows_by_schema
-from spark_app.page.views.schema_decision import asked_before
+from spark_app.page.views.schemas.view import (
+    POLICIES,
+    STATES,
+    asked_before,
+    difference_rows,
+    held_text,
+    list_row,
+    rows_by_schema,
+)
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
@@ -34,7 +41,7 @@ SCORE, POINTS = "int32 score = 3;", "int32 points = 3; string more = 4;"
 def ask(game: Game, job: str, **arguments: Any) -> dict[str, Any]:
     """As the page asks, in this process."""
     settings = game.lake.settings.model_dump_json()
-    return jobs.do({"job": job, "arguments": arguments, "settings": settings})
+    return do({"job": job, "arguments": arguments, "settings": settings})
 
 
 def game_of(answers: Answers, root: Path, **more: Any) -> Game:

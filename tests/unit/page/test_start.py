@@ -16,11 +16,10 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ExitCode
 from spark_app.model.table_names import TableNames
 from spark_app.page.alerts.alarm import Alarm
-from spark_app.page.files import PageFiles
-from spark_app.page.flow_graph import flow_graph
+from spark_app.page.files import PageFiles, make_folders
 from spark_app.page.observations import Observations
-from spark_app.page.own_folders import make_folders
-from spark_app.page.style import OF_STATE
+from spark_app.page.views.flow.view import flow_graph
+from spark_app.page.widgets import OF_STATE
 from spark_app.settings.models import Settings
 from spark_app.settings.watching import AlertRule, Alerts
 from tests.support.pages import first_view, page

@@ -14,13 +14,12 @@ from deltalake import DeltaTable
 
 from spark_app.lake.lake import Lake
 from spark_app.model.table_names import TableNames
-from spark_app.page.jobs import entry as jobs
-from spark_app.page.jobs.made_of import versions_text
-from spark_app.page.layers import Layer, figures, pause_text, trouble, troubled_tables
+from spark_app.page import job as jobs
 from spark_app.page.metrics.reading import Reading
-from spark_app.page.observations import Observations
-from spark_app.page.views.query import examples
-from spark_app.page.views.table import snippets
+from spark_app.page.observations import Observations, pause_text, troubled_tables
+from spark_app.page.views.query.view import examples
+from spark_app.page.views.table.lineage import versions_text
+from spark_app.page.views.table.view import Layer, figures, snippets, trouble
 from spark_app.settings.watching import Page
 from tests.support.answers import Answers
 from tests.support.following import follow_events
