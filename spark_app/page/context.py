@@ -13,7 +13,6 @@ from nicegui import Client, run, ui
 
 from spark_app.lake.lake import Lake
 from spark_app.model.table_names import TableNames
-from spark_app.page.clear_text import hidden_tables, shows_clear_text
 from spark_app.page.observations import Observations
 from spark_app.page.queries.asking import Child
 from spark_app.settings.models import Settings
@@ -59,16 +58,6 @@ class PageContext:
         question = {"job": job, "arguments": arguments, "settings": self.settings.model_dump_json()}
         # Of the caller's task: another one may await the answer.
         return _answer(ui.context.client, child, question)
-
-    @property
-    def shows_clear_text(self) -> bool:
-        """Whether the page may show records as they were sent."""
-        return shows_clear_text(self.lake, self.settings)
-
-    @property
-    def hidden_tables(self) -> frozenset[str]:
-        """The tables with records as they were sent, if the page may not show these."""
-        return hidden_tables(self.lake, self.settings)
 
 
 def live(context: PageContext, refresh: Callable[[], None]) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
+from spark_app.page.context import PageContext, live
 from spark_app.page.format import escaped
 
+T = TypeVar("T")
 COLOURS = {
     "good": "#0b7a4b",
     "warn": "#9a5b00",
@@ -108,6 +110,35 @@ def figure(name: str, text: str = "-", more: str = "") -> ui.label:
         if more:
             ui.tooltip(more)
     return value
+
+
+def live_figures(context: PageContext, find: Callable[[], Mapping[str, str]]) -> None:
+    """Figures that follow the readings. `find` gives their texts by name; the names of the first time stay."""
+    with ui.element("div").classes("figures"):
+        values = {name: figure(name) for name in find()}
+
+    def refresh() -> None:
+        found = find()
+        for name, value in values.items():
+            value.set_text(found.get(name, "-"))
+
+    live(context, refresh)
+
+
+def redrawn(place: ui.element, find: Callable[[], T], draw_in: Callable[[T], None]) -> Callable[[], None]:
+    """What draws into a place whatever is found, and anew only when that has changed."""
+    seen: T | None = None
+
+    def refresh() -> None:
+        nonlocal seen
+        found = find()
+        if found != seen:
+            seen = found
+            place.clear()
+            with place:
+                draw_in(found)
+
+    return refresh
 
 
 def preformatted(text: str, name: str) -> TextElement:

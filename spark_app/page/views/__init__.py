@@ -1,7 +1,5 @@
 """The views of the page, a folder each, in the order in which they stand in the bar."""
 
-from __future__ import annotations
-
 from spark_app.page.views import flow, quarantine, query, runs, schemas, table
 
 VIEWS = (

@@ -11,8 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_app.lake.lake import Lake
-from spark_app.page.views.quarantine.record import MOST_CHARACTERS, MOST_DECODED, FramedValue, hex_dump, message_text
-from spark_app.page.views.quarantine.wire_fields import field_ends, readable
+from spark_app.page.views.quarantine.record import (
+    MOST_CHARACTERS,
+    MOST_DECODED,
+    FramedValue,
+    field_ends,
+    hex_dump,
+    message_text,
+    readable,
+)
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from tests.support.frames import frame, headers_of

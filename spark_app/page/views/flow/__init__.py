@@ -1,7 +1,5 @@
 """The way of the records, from the topics to gold."""
 
-from __future__ import annotations
-
 from spark_app.page.view import Show, View
 
 

@@ -16,13 +16,24 @@ from spark_app.page.context import PageContext, live
 from spark_app.page.format import ago, amount, per_second, seconds
 from spark_app.page.metrics.reading import Reading
 from spark_app.page.observations import NO_APP, Observations, gold_state, pause_text, troubled_tables
-from spark_app.page.widgets import COLOURS, INK, LINE, NUMBER, PALE_INK, PAPER, draw, figure, heading, link_cells, table
+from spark_app.page.widgets import (
+    COLOURS,
+    INK,
+    LINE,
+    NUMBER,
+    PALE_INK,
+    PAPER,
+    draw,
+    heading,
+    link_cells,
+    live_figures,
+    redrawn,
+    table,
+)
 
 ROWS_PER_PAGE = 25
 SLOW_S = 5.0  # between two refreshes of the charts and of the list, which may have a thousand rows
 RATE, AGE = "records/s, last minute", "age, produced to visible, s"
-FIGURES = ("records/s, last minute", "age, produced to visible", "lag", "rows in bronze", "in quarantine", "deferred")
-EXECUTORS = "executors, of those that the load needs"
 COLUMNS: list[dict[str, Any]] = [
     {"name": "name", "label": "table", "field": "name", "align": "left", "sortable": True},
     {"name": "silver", "label": "silver rows", "field": "silver", "sortable": True, ":format": NUMBER},
@@ -46,8 +57,8 @@ def show(context: PageContext) -> None:
     observed = context.observed
     topics = context.settings.topics
     heading("Flow", 1)
-    figures = _Figures(has_executors=observed.newest.number("executors", "now") is not None)
-    troubles = ui.column().classes("full-width")
+    live_figures(context, lambda: _figures(context))
+    troubles = redrawn(ui.column().classes("full-width"), lambda: _troubles(context), _draw_troubles)
     shown = ShownTables(observed, context.layout)
     flow = flow_graph(observed, topics, context.layout, shown.names())
     with ui.element("div").style("width: 100%; overflow-x: auto").props('role=region aria-label="Graph" tabindex=0'):
@@ -62,8 +73,7 @@ def show(context: PageContext) -> None:
         flow = flow_graph(observed, topics, context.layout, shown.names())
         draw(graph, drawing(flow))
         graph.style(f"width: {width(flow)}px; height: {height(flow)}px")
-        figures.refresh(context)
-        _show_troubles(troubles, context)
+        troubles()
         if observed.newest.moment - drawn_at >= SLOW_S:
             drawn_at = observed.newest.moment
             told = list(observed.seconds)
@@ -74,26 +84,20 @@ def show(context: PageContext) -> None:
     live(context, refresh)
 
 
-class _Figures:
-    def __init__(self, has_executors: bool) -> None:
-        """`has_executors`: the executors of a cluster follow the load."""
-        with ui.element("div").classes("figures"):
-            self._values = [figure(name) for name in ((*FIGURES, EXECUTORS) if has_executors else FIGURES)]
-
-    def refresh(self, context: PageContext) -> None:
-        reading = context.observed.newest
-        up = reading.is_up
-        said = (
-            per_second(reading.number("rate") if up else None),
-            seconds(reading.age_s),
-            amount(reading.number("lag") if up else None),
-            amount(reading.number("bronze")),
-            amount(sum(reading.counts("quarantine").values())),
-            amount(reading.number("deferred")),
-        )
-        executors = f"{amount(reading.number('executors', 'now'))} of {amount(reading.number('executors', 'wanted'))}"
-        for label, text in zip(self._values, (*said, executors), strict=False):
-            label.set_text(text)
+def _figures(context: PageContext) -> dict[str, str]:
+    reading = context.observed.newest
+    now, wanted = (reading.number("executors", part) for part in ("now", "wanted"))
+    found = {
+        "records/s, last minute": per_second(reading.number("rate") if reading.is_up else None),
+        "age, produced to visible": seconds(reading.age_s),
+        "lag": amount(reading.number("lag") if reading.is_up else None),
+        "rows in bronze": amount(reading.number("bronze")),
+        "in quarantine": amount(sum(reading.counts("quarantine").values())),
+        "deferred": amount(reading.number("deferred")),
+    }
+    if now is not None:  # the executors of a cluster follow the load
+        found["executors, of those that the load needs"] = f"{amount(now)} of {amount(wanted)}"
+    return found
 
 
 def _open(event: events.EChartPointClickEventArguments, flow: FlowGraph) -> None:
@@ -132,19 +136,13 @@ def _rows(context: PageContext) -> list[dict[str, Any]]:
     ]
 
 
-def _show_troubles(place: ui.column, context: PageContext) -> None:
-    """A line for whatever keeps records from silver or gold; only drawn anew when it changes."""
-    found = list(_troubles(context))
-    if getattr(place, "said", None) == found:
-        return
-    place.said = found  # type: ignore[attr-defined]
-    place.clear()
-    with place:
-        for line in found:
-            ui.label(line).classes("trouble")
+def _draw_troubles(found: list[str]) -> None:
+    for line in found:
+        ui.label(line).classes("trouble")
 
 
 def _troubles(context: PageContext) -> list[str]:
+    """A line for whatever keeps records from silver or gold."""
     reading = context.observed.newest
     if context.observed.state == NO_APP:
         return ["No app has worked on this lake yet. The page follows it as soon as it starts."]
@@ -167,7 +165,7 @@ class Node:
     """
     Attributes:
         lines: what it says below its name.
-        colour: a word of `style.COLOURS`.
+        colour: a word of `COLOURS`.
         path: the view that it leads to; "" = none.
     """
 

@@ -1,7 +1,5 @@
 """The records that could not be placed, each with its bytes, and their replay."""
 
-from __future__ import annotations
-
 from spark_app.page.view import Job, Show, View
 
 

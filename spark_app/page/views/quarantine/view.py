@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from nicegui import events, ui
 
 from spark_app.model.causes import Cause
 from spark_app.page import charts
-from spark_app.page.clear_text import HIDDEN
+from spark_app.page.clear_text import HIDDEN, shows_clear_text
 from spark_app.page.context import PageContext, live
 from spark_app.page.format import amount, reason, size, utc
 from spark_app.page.requests import RequestLine
-from spark_app.page.widgets import cells, draw, failure, figure, heading, preformatted, say, status, table
+from spark_app.page.widgets import cells, draw, failure, figure, heading, preformatted, redrawn, say, status, table
 from spark_app.recovery.replay_arguments import replay_arguments, selects_some
 from spark_app.recovery.result_text import replay_lines
 
@@ -48,7 +48,7 @@ COUNTED = "The dry run has counted the records that match. Only the replay shows
 def show(context: PageContext) -> None:
     """Open records by cause, two charts, and the list of open records."""
     heading("Quarantine", 1)
-    if not context.shows_clear_text:
+    if not shows_clear_text(context.lake, context.settings):
         ui.label(HIDDEN).classes("trouble").props('data-testid="hidden"')
     _causes(context)
     history = _History(context)
@@ -57,22 +57,14 @@ def show(context: PageContext) -> None:
 
 def _causes(context: PageContext) -> None:
     """The open records of each cause, as the app says."""
+
+    def draw_counts(counts: Mapping[str, float]) -> None:
+        figure("open records", amount(sum(counts.values())))
+        for cause, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
+            figure(cause, amount(count), reason(cause))
+
     place = ui.element("div").classes("figures").props('data-testid="causes"')
-    drawn: dict[str, float] | None = None
-
-    def refresh() -> None:
-        nonlocal drawn
-        counts = context.observed.newest.counts("quarantine")
-        if counts == drawn:
-            return
-        drawn = counts
-        place.clear()
-        with place:
-            figure("open records", amount(sum(counts.values())))
-            for cause, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
-                figure(cause, amount(count), reason(cause))
-
-    live(context, refresh)
+    live(context, redrawn(place, lambda: context.observed.newest.counts("quarantine"), draw_counts))
 
 
 class _History:

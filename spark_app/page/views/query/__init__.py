@@ -1,7 +1,5 @@
 """Read-only SQL over the tables of the lake."""
 
-from __future__ import annotations
-
 from spark_app.page.view import Job, Show, View
 
 

@@ -12,6 +12,7 @@ from nicegui import events, ui
 
 from spark_app.model.table_names import TableNames
 from spark_app.page import charts
+from spark_app.page.clear_text import hidden_tables
 from spark_app.page.context import PATIENCE_S, PageContext
 from spark_app.page.format import amount, moment_of
 from spark_app.page.queries.asking import Child
@@ -58,7 +59,7 @@ def show(context: PageContext) -> None:
             view = _Query(context)
     tables = context.lake.tables()
     with side:
-        _tables(tables, context.hidden_tables, view)
+        _tables(tables, hidden_tables(context.lake, context.settings), view)
     view.offer(examples(tables, context.layout))
 
 

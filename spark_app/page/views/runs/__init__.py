@@ -1,7 +1,5 @@
 """What the app does and has done."""
 
-from __future__ import annotations
-
 from spark_app.page.view import Job, Show, View
 
 

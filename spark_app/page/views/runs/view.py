@@ -9,6 +9,7 @@ from typing import Any
 
 from nicegui import ui
 
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError
 from spark_app.model.text import one_line
 from spark_app.page import charts
@@ -27,7 +28,7 @@ from spark_app.page.views.runs.events import (
     details_text,
     runs_of,
 )
-from spark_app.page.widgets import NUMBER, OF_LEVEL, draw, failure, heading, say, status, table
+from spark_app.page.widgets import NUMBER, OF_LEVEL, draw, failure, heading, redrawn, say, status, table
 
 EVERY_S = 1.0
 ASK_S = 10.0  # between two questions to the table of events, which changes all the time
@@ -98,7 +99,11 @@ class _Runs:
         self._answer: dict[str, Any] = {}
         self._answers = Rereading(context, "runs", self._version, ASK_S)
         self._is_other, self._was_up = True, context.observed.newest.is_up
-        self._notices = RunNotices(context)
+        self._notices = redrawn(
+            ui.column().classes("full-width").style("gap: 8px"),
+            lambda: (_firing(context), pending_requests(context.lake, context.observed.newest.is_up)),
+            lambda found: _draw_notices(context.lake, *found),
+        )
         with ui.tabs().props("align=left no-caps dense inline-label") as tabs:
             events = ui.tab("Events", icon="list")
             starts = ui.tab("Starts", icon="restart_alt")
@@ -114,7 +119,7 @@ class _Runs:
                 self._units = RunUnits()
 
     def tick(self) -> None:
-        self._notices.refresh()
+        self._notices()
         if self._feed.read_spools():
             self._show()
         elif self._context.observed.newest.is_up != self._was_up:
@@ -182,41 +187,24 @@ def _start_row(run: Run) -> dict[str, Any]:
     }
 
 
-class RunNotices:
-    """Alerts that fire, and requests that are not done; drawn anew when something in it changes."""
-
-    def __init__(self, context: PageContext):
-        self._context = context
-        self._place = ui.column().classes("full-width").style("gap: 8px")
-        self._seen: Any = None
-
-    def refresh(self) -> None:
-        alerts = _firing(self._context)
-        asked = pending_requests(self._context.lake, self._context.observed.newest.is_up)
-        if (alerts, asked) == self._seen:
-            return
-        self._seen = (alerts, asked)
-        self._place.clear()
-        with self._place:
-            if alerts:
-                heading("Alerts that fire", 2)
-            for level, message in alerts:
-                icon, colour = OF_LEVEL.get(level, OF_LEVEL["INFO"])
-                with ui.row().classes("trouble items-center no-wrap").props('data-testid="alert"'):
-                    ui.icon(icon, size="20px").classes(f"is-{colour}").props("aria-hidden=true")
-                    ui.label(message).style("overflow-wrap: anywhere")
-            if asked:
-                heading("Requests that are not done", 2)
-            for one in asked:
-                self._show(one)
-
-    def _show(self, one: PendingRequest) -> None:
+def _draw_notices(lake: Lake, alerts: list[tuple[str, str]], asked: list[PendingRequest]) -> None:
+    """Alerts that fire, and requests that are not done."""
+    if alerts:
+        heading("Alerts that fire", 2)
+    for level, message in alerts:
+        icon, colour = OF_LEVEL.get(level, OF_LEVEL["INFO"])
+        with ui.row().classes("trouble items-center no-wrap").props('data-testid="alert"'):
+            ui.icon(icon, size="20px").classes(f"is-{colour}").props("aria-hidden=true")
+            ui.label(message).style("overflow-wrap: anywhere")
+    if asked:
+        heading("Requests that are not done", 2)
+    for one in asked:
         with ui.row().classes("card items-center no-wrap").props('data-testid="pending"'):
             ui.icon("pending_actions", size="22px").classes("is-calm").props("aria-hidden=true")
             with ui.column().classes("col").style("gap: 2px"):
                 ui.label(one.said).style("overflow-wrap: anywhere")
                 ui.label(one.progress).classes("faint")
-            button = ui.button("Cancel", on_click=lambda: ui.notify(cancel(self._context.lake, one.id)))
+            button = ui.button("Cancel", on_click=lambda id=one.id: ui.notify(cancel(lake, id)))
             button.props("no-caps outline").props["aria-label"] = f"Cancel request {one.id}"
 
 

@@ -1,7 +1,5 @@
 """The schemas that the lake knows, and a view of each."""
 
-from __future__ import annotations
-
 from spark_app.page.view import Job, Show, View
 
 

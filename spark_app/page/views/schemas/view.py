@@ -33,25 +33,23 @@ COLUMNS: list[dict[str, Any]] = [
     {"name": "rows", "label": "rows", "field": "rows", "sortable": True, ":format": NUMBER},
     {"name": "met", "label": "first seen, UTC", "field": "met", "align": "left", "sortable": True},
 ]
-LIST_CSS = """
+CSS = """
 .clipped { max-width: 320px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .undecided { border-left: 4px solid var(--q-negative); }
+.code td { font: 12px/1.5 ui-monospace, monospace !important; white-space: pre; height: 22px !important; }
+.code td.gone { background: color-mix(in srgb, var(--q-negative) 16%, transparent); }
+.code td.come { background: color-mix(in srgb, var(--q-positive) 16%, transparent); }
+.code table { table-layout: fixed; } .code td { overflow-x: auto; }
 """
 NAMED_PER_PAGE = 10
 NAMED: list[dict[str, Any]] = [
     {"name": "field", "label": "field", "field": "field", "align": "left", "sortable": True},
     {"name": "column", "label": "column", "field": "column", "align": "left", "sortable": True},
 ]
-TEXT_CSS = """
-.code td { font: 12px/1.5 ui-monospace, monospace !important; white-space: pre; height: 22px !important; }
-.code td.gone { background: color-mix(in srgb, var(--q-negative) 16%, transparent); }
-.code td.come { background: color-mix(in srgb, var(--q-positive) 16%, transparent); }
-.code table { table-layout: fixed; } .code td { overflow-x: auto; }
-"""
 SIDES = """<q-tr :props="props">
 <q-td key="old" :props="props" :class="props.row.is_old ? 'gone' : ''">{{ props.row.old }}</q-td>
 <q-td key="new" :props="props" :class="props.row.is_new ? 'come' : ''">{{ props.row.new }}</q-td></q-tr>"""
-# state -> icon, a word of `style.COLOURS`, what becomes of the records
+# state -> icon, a word of `COLOURS`, what becomes of the records
 STATES = {
     "decodable": ("check_circle", "good", "Its records are decoded."),
     "waiting": ("hourglass_empty", "warn", "Its records wait until the registry gives the schema."),
@@ -79,7 +77,7 @@ FINAL = (
 
 def show_list(context: PageContext) -> None:
     """What waits for a decision, then the list, which is read again when the ledger changes."""
-    ui.add_css(LIST_CSS)
+    ui.add_css(CSS)
     heading("Schemas", 1)
     note = status("The schemas are read ...")
     undecided = ui.column().classes("full-width")
@@ -174,7 +172,7 @@ def _show_one(context: PageContext, one: dict[str, Any], records: int | None) ->
 
 def show_one(context: PageContext, schema: str) -> None:
     """The schema is read after the view is there, and again when the ledger changes."""
-    ui.add_css(TEXT_CSS)
+    ui.add_css(CSS)
     ui.link("All schemas", "/schemas")
     heading(f"Schema {one_line(schema)}", 1)
     place = ui.column().classes("full-width").style("gap: 20px")
@@ -408,15 +406,7 @@ def difference_rows(parts: list[list[list[str]]]) -> list[dict[str, Any]]:
             found.append({"number": len(found), "old": "…", "new": "…", "is_old": False, "is_new": False})
         for mark, old, new in part:
             is_old, is_new = mark in "|<", mark in "|>"
-            left = f"{'-' if is_old else ' '} {one_line(old)}"
-            right = f"{'+' if is_new else ' '} {one_line(new)}"
-            found.append(
-                {
-                    "number": len(found),
-                    "old": left if mark != ">" else "",
-                    "new": right if mark != "<" else "",
-                    "is_old": is_old,
-                    "is_new": is_new,
-                }
-            )
+            left = f"{'-' if is_old else ' '} {one_line(old)}" if mark != ">" else ""
+            right = f"{'+' if is_new else ' '} {one_line(new)}" if mark != "<" else ""
+            found.append({"number": len(found), "old": left, "new": right, "is_old": is_old, "is_new": is_new})
     return found

@@ -1,7 +1,5 @@
 """One table of the lake."""
 
-from __future__ import annotations
-
 from spark_app.page.view import Job, Show, View
 
 

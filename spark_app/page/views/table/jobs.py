@@ -196,8 +196,8 @@ def files_of(table: DeltaTable, folder: str) -> list[File]:
 
 
 def newest_rows(storage: Storage, table: DeltaTable, files: list[File]) -> dict[str, Any]:
-    """The rows of the newest files only: {"columns": names, "rows": of `json_value`s, "moment": the column that says how
-    new a row is, or ""}.
+    """The rows of the newest files only: {"columns": names, "rows": of `json_value`s, "moment": the column that says
+    how new a row is, or ""}.
 
     Args:
         files: the result of `files_of`.

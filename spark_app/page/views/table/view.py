@@ -17,7 +17,18 @@ from spark_app.page.context import PageContext, live
 from spark_app.page.format import ago, amount, per_second, seconds, size, utc
 from spark_app.page.observations import Observations, gold_state, pause_text
 from spark_app.page.views.query.view import spelled
-from spark_app.page.widgets import NUMBER, failure, figure, grid, heading, preformatted, say, status, table
+from spark_app.page.widgets import (
+    NUMBER,
+    failure,
+    figure,
+    grid,
+    heading,
+    live_figures,
+    preformatted,
+    say,
+    status,
+    table,
+)
 
 MOST_NAMED = 12  # silver tables that the view of bronze names
 MOST_RULES = 12  # in the chart, those that most rows fail
@@ -61,15 +72,10 @@ def show(context: PageContext, table: str) -> None:
 
 
 def _live_part(context: PageContext, layer: Layer, table: str) -> None:
-    values: dict[str, ui.label] = {}
-    with ui.element("div").classes("figures"):
-        for name in figures(context.observed, context.layout, layer):
-            values[name] = figure(name)
+    live_figures(context, lambda: figures(context.observed, context.layout, layer))
     wrong = ui.label().classes("trouble")
 
     def refresh() -> None:
-        for name, text in figures(context.observed, context.layout, layer).items():
-            values[name].set_text(text)
         found = trouble(context.observed, layer, table)
         wrong.set_text(found)
         wrong.set_visibility(bool(found))
@@ -294,21 +300,16 @@ class Layer:
 
     def neighbours(self, layout: TableNames) -> tuple[list[str], list[str]]:
         """(tables that it comes from, tables that come from it); of bronze the silver tables are left out."""
-        aside = [layout.quarantine, layout.deferred, layout.dropped]
-        match self.kind:
-            case "bronze":
-                return [], aside
-            case "silver":
-                return [layout.bronze], [layout.gold_of(self.name)]
-            case "gold":
-                return [layout.silver_of(self.name)], []
-            case "quarantine":
-                return [layout.bronze], [layout.resolved]
-            case "deferred" | "dropped":
-                return [layout.bronze], []
-            case "replayed":
-                return [layout.quarantine], []
-        return [], []
+        several: dict[str, tuple[list[str], list[str]]] = {
+            "bronze": ([], [layout.quarantine, layout.deferred, layout.dropped]),
+            "silver": ([layout.bronze], [layout.gold_of(self.name)]),
+            "gold": ([layout.silver_of(self.name)], []),
+            "quarantine": ([layout.bronze], [layout.resolved]),
+            "deferred": ([layout.bronze], []),
+            "dropped": ([layout.bronze], []),
+            "replayed": ([layout.quarantine], []),
+        }
+        return several.get(self.kind, ([], []))
 
 
 def figures(observed: Observations, layout: TableNames, layer: Layer) -> dict[str, str]:
