@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 
 from spark_app.app.process import temporary_folders
 from spark_app.app.process.lifecycle import ProcessLifecycle
-from spark_app.followers.events.event_log import EventLog
 from spark_app.followers.events.settings_event import keep_settings, settings_event
+from spark_app.followers.events.spool import EventLog
 from spark_app.followers.gold.aggregate import Aggregator
 from spark_app.followers.registry import FOLLOWERS, FollowerContext
 from spark_app.followers.runner import FollowerRunner, Followers

@@ -7,24 +7,28 @@ on them. Only unreferenced files are deleted; all other files are moved to `_pro
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from posixpath import basename
 
+import pyarrow.parquet as pq
+
 from spark_app.lake.delta import inventory, torn_logs
 from spark_app.lake.delta.commit import TableCommitter
 from spark_app.lake.delta.durability import DurabilityMark
 from spark_app.lake.delta.findings import Finding
+from spark_app.lake.delta.log import log_key, versions
 from spark_app.lake.delta.manifest import MOVING, Manifest, Manifests, follows, read_manifest
-from spark_app.lake.files.state_files import read_durable
+from spark_app.lake.files.state_files import read_durable, write_durably
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.files.store_errors import is_store_error
-from spark_app.lake.lake import Lake
+from spark_app.lake.lake import IDENTITY, Lake
 from spark_app.model.errors import ConfigurationError, ContractError
 from spark_app.protobuf.schemas.ledger import Ledger
-from spark_app.recovery import file_checks, lake_id, requests, store_checks, taken_checks
+from spark_app.recovery import file_checks, requests
 from spark_app.recovery.requests import Request
 from spark_app.settings.models import Settings
 from spark_app.sources.kafka.broker_access import one_listens
@@ -42,6 +46,9 @@ from spark_app.units.spark import checkpoint
 
 MOST_LOOKS = 10  # at the checkpoint, which a running app changes
 MOST_ROUNDS = 5  # of checks and repairs: a repaired fault may have hidden another one
+RACE_REMEDY = (
+    "Stop the app, and copy the lake to a store that keeps If-None-Match and If-Match of requests at one moment"
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ class LakeUnderCheck:
 
 def examine(lake: Lake, settings: Settings) -> list[Finding]:
     """All findings."""
-    return [*_examine_lake(lake, settings), *store_checks.examine(lake)]
+    return [*_examine_lake(lake, settings), *race_store(lake)]
 
 
 def _examine_lake(lake: Lake, settings: Settings) -> list[Finding]:
@@ -83,7 +90,7 @@ def repair(lake: Lake, settings: Settings) -> Iterator[str]:
             yield make_repair()
         pending = requests.pending(lake)
         if pending:
-            from spark_app.recovery.offline import execute
+            from spark_app.recovery.executor import execute
 
             result = execute(settings, lake, pending[-1])
             yield f"executed the pending requests: {result.get('error', 'done')}"
@@ -93,9 +100,9 @@ def _identity(lake: Lake, settings: Settings) -> list[Finding]:
     try:
         lake.identity()
     except ContractError as error:
-        found = lake_id.find(lake, lake.table(settings.tables.bronze))
+        found = _find_id(lake, lake.table(settings.tables.bronze))
         remedy = f"`doctor --repair` restores the id {found} from bronze" if found else "Restore it from a backup"
-        return [Finding(error.what, remedy, repair=(lambda: lake_id.restore(lake, found)) if found else None)]
+        return [Finding(error.what, remedy, repair=(lambda: _restore_id(lake, found)) if found else None)]
     return []
 
 
@@ -294,9 +301,54 @@ CHECKS: list[Callable[[LakeUnderCheck], list[Finding]]] = [
     _checkpoint,
     lambda p: file_checks.torn(p.lake, p.committer, p.settings.tables.layout, lambda name: _ask_rebuild(p.lake, name)),
     lambda p: file_checks.orphans(p.lake, p.manifests, p.committer),
-    lambda p: taken_checks.examine(p.lake),
+    lambda p: file_checks.taken(p.lake),
     _scratch,
     _numbering,
     _paused,
     _topics,
 ]
+
+
+def _find_id(lake: Lake, bronze: str) -> str | None:
+    """The id in the newest transaction of bronze; None if its log has none."""
+    return next((app for app in _applications(lake, bronze) if IDENTITY.fullmatch(app)), None)
+
+
+def _restore_id(lake: Lake, found: str) -> str:
+    """Write the id file again; returns a description."""
+    done = f"{lake.set_aside(lake.id)}, and " if lake.storage.exists(lake.id) else ""
+    write_durably(lake.storage, lake.id, f"{found}\n", "identity")
+    return f"{done}wrote {found} to {lake.storage.uri(lake.id)}"
+
+
+def _applications(lake: Lake, table: str) -> Iterator[str]:
+    """Application ids of the transactions: of the commits, newest first, then of the checkpoints."""
+    for _, key in sorted(versions(lake.storage, table).items(), reverse=True):
+        for line in lake.storage.get(key).splitlines():
+            try:
+                action = json.loads(line)
+            except ValueError:
+                continue
+            if "txn" in action:
+                yield str(action["txn"]["appId"])
+    for key in reversed(lake.storage.list(log_key(table))):
+        is_checkpoint = ".checkpoint" in key and key.endswith(".parquet")
+        rows = pq.ParquetFile(lake.storage.open_input(key)).read(columns=["txn"]) if is_checkpoint else None
+        for row in rows["txn"].to_pylist() if rows is not None else ():
+            if row:
+                yield str(row["appId"])
+
+
+def race_store(lake: Lake) -> list[Finding]:
+    """Race clients of the store, with small objects that are removed again. A local disk has a lock instead."""
+    if lake.storage.is_local:
+        return []
+    from spark_app.lake.files.store_race import race  # loads the library of object stores
+
+    try:
+        faults = race(lake.place, lake.trial("race"))
+    except PermissionError as error:
+        what = f"whether the object store keeps conditional writes could not be tried: {error.strerror}"
+        return [Finding(what, "Run doctor with keys that may write and delete", fatal=False)]
+    what = f"the object store of {lake.address} lets two processes write one lake: {faults[0]}" if faults else ""
+    return [Finding(what, RACE_REMEDY)] if faults else []

@@ -5,6 +5,7 @@ Ingest continues between two steps.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -14,26 +15,28 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_app.followers.events.spool import EventLog
 from spark_app.followers.gold.aggregate import Aggregator
-from spark_app.lake.files.disk import is_full
+from spark_app.followers.gold.compute import AggregateComputer
+from spark_app.followers.runner import FollowerRunner
+from spark_app.lake.files.disk import is_full, shortage
 from spark_app.lake.files.store_errors import is_store_error
-from spark_app.model.errors import BrokenError, ExitCode, ProtolakeError, UnreachableError
+from spark_app.lake.lake import Lake
+from spark_app.model.errors import BrokenError, ExitCode, NoSpaceError, ProtolakeError, UnreachableError
 from spark_app.model.events import Event
 from spark_app.model.log import log
 from spark_app.model.reports import Report
 from spark_app.protobuf.schemas.registry import RegistryUnreachable
 from spark_app.recovery import requests
-from spark_app.recovery.acceptance import Acceptance
+from spark_app.recovery.decisions import Acceptance, Resume
 from spark_app.recovery.rebuild import Rebuild
 from spark_app.recovery.renewal import Renewal
 from spark_app.recovery.replay import Replay
-from spark_app.recovery.request_attempts import MOST, RequestAttempts
-from spark_app.recovery.request_events import done_event, start_event
-from spark_app.recovery.requests import Request
-from spark_app.recovery.resume import Resume
+from spark_app.recovery.requests import MOST_ATTEMPTS, Request, RequestAttempts, done_event, start_event
+from spark_app.settings.models import Settings
 from spark_app.units.driver.open_lake import OpenLake
 from spark_app.units.driver.unit import UnitRunner
-from spark_app.units.spark import jvm
+from spark_app.units.spark import jvm, session
 
 Placed = Callable[[Report, dict[str, int]], None]  # records that a unit added; cause -> replayed records
 
@@ -86,7 +89,7 @@ class RequestExecutor:
         tries = RequestAttempts(self._opened.lake, request)
         given_up = tries.begin()
         if given_up is not None:
-            said = f"the app gave up after {MOST} attempts without progress; the last error: {given_up}"
+            said = f"the app gave up after {MOST_ATTEMPTS} attempts without progress; the last error: {given_up}"
             self._answer(request, _failure(said, ExitCode.BUG))
             return True
         try:
@@ -163,3 +166,33 @@ class RequestExecutor:
 
 def _failure(said: str, code: ExitCode) -> dict[str, Any]:
     return {"error": said[-2000:], "exit_code": int(code)}
+
+
+def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
+    """Execute all pending requests and update gold; returns the result of this request.
+
+    The caller holds the lake's lock and ends the Spark session.
+
+    Raises:
+        NoSpaceError: the disk has too little free space; the request stays.
+    """
+    opened = OpenLake.of(lake, settings)
+    spark = session.start(settings, "protolake-recovery", quiet=True)
+    jvm.lock_lake_in_jvm(spark, lake)
+    units = UnitRunner(spark, opened)
+    renewed = [name for one in requests.pending(lake) if one.kind == "renew" for name in one.arguments["names"]]
+    with opened.renewing(renewed):  # their columns need not fit the old ones
+        units.check_rules()
+    unit_lock = threading.Lock()
+    gold = Aggregator(AggregateComputer(spark, lake.storage, settings), opened, unit_lock)
+    runner = FollowerRunner(gold, lake, opened.units.manifests)
+    runner.begin()
+    service = RequestExecutor(spark, opened, units, gold, unit_lock, tell=EventLog(lake, "recovery").add)
+    while service.step():
+        short = shortage(lake.root, settings.lake.min_free_bytes)
+        if short:
+            raise NoSpaceError(f"{short}. The request stays: run the command again, or start the app")
+    runner.call()
+    opened.units.committer.close()
+    runner.flush()
+    return requests.take_result(lake, request) or {}

@@ -43,8 +43,7 @@ from spark_app.recovery.classification import (
     Silver,
 )
 from spark_app.recovery.replay import open_dropped, open_quarantine
-from spark_app.recovery.request_progress import load_progress, save_progress
-from spark_app.recovery.requests import Request, key_of
+from spark_app.recovery.requests import Request, key_of, load_progress, save_progress
 from spark_app.recovery.scratch_projections import ScratchProjections
 from spark_app.sources.bronze import ranges_of
 from spark_app.units.driver.file_rows import read_rows

@@ -19,8 +19,7 @@ from spark_app.model.errors import ContractError
 from spark_app.model.log import log
 from spark_app.model.record_schemas import COORDINATES
 from spark_app.model.reports import Report
-from spark_app.recovery.request_progress import load_progress, save_progress
-from spark_app.recovery.requests import Request
+from spark_app.recovery.requests import Request, load_progress, save_progress
 from spark_app.sources.bronze import ranges_of
 from spark_app.units.driver.open_lake import OpenLake
 from spark_app.units.driver.reader import FROM_BRONZE, read_bronze, read_silver

@@ -8,8 +8,10 @@ replayed only on request; all of this holds for them, too.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark_app.model.catalog import read_schema_key
 from spark_app.model.causes import DROPPED, Cause
@@ -25,9 +28,7 @@ from spark_app.model.log import log
 from spark_app.model.record_schemas import COORDINATES, LINEAGE_COORDINATES
 from spark_app.model.reports import Report, add_counts
 from spark_app.protobuf.schemas.resolver import RETRY_WAIT_S
-from spark_app.recovery.replay_queue import ReplayQueue
-from spark_app.recovery.request_progress import load_progress, save_progress
-from spark_app.recovery.requests import Request, key_of
+from spark_app.recovery.requests import Request, key_of, load_progress, save_progress
 from spark_app.sources.bronze import ranges_of
 from spark_app.units.driver.open_lake import OpenLake
 from spark_app.units.driver.reader import FROM_BRONZE, read_bronze, read_table
@@ -36,6 +37,8 @@ from spark_app.units.driver.unit import UnitRunner
 from spark_app.units.worker.table_rows import count_values, resolved_rows
 
 CHOSEN = [*COORDINATES, "schema_id", "cause"]
+COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+PACKED = pa.schema([("packed", pa.binary())])
 
 
 @dataclass(frozen=True)
@@ -307,3 +310,41 @@ def open_dropped(session: SparkSession, opened: OpenLake) -> DataFrame | None:
 def _last(chosen: pa.Table) -> list[Any]:
     """Coordinates of the last chosen record."""
     return list(chosen.select(COORDINATES).slice(chosen.num_rows - 1).to_pylist()[0].values())
+
+
+class ReplayQueue:
+    """The records to decode, sorted once by coordinates and stored in a temporary file, which is removed with the
+    object. Without it each unit would search all of quarantine for its records."""
+
+    def __init__(self, rows: DataFrame):
+        schema = to_arrow_schema(rows.schema, timezone="UTC")
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the queue
+        # Through Spark and not as files of the workers, which may be on other machines.
+        with pa.ipc.new_stream(self._file, schema, options=COMPRESSED) as sorted_rows:
+            for row in rows.orderBy(*COORDINATES).mapInArrow(_pack, "packed binary").toLocalIterator():
+                sorted_rows.write_table(pa.ipc.open_stream(row.packed).read_all().cast(schema))
+        self._file.seek(0)
+        self._batches = iter(pa.ipc.open_stream(self._file))
+        self._next = schema.empty_table()
+
+    def first(self, count: int) -> pa.Table:
+        """The first `count` rows, or all if there are fewer; they stay in the queue."""
+        while self._next.num_rows < count:
+            batch = next(self._batches, None)
+            if batch is None:
+                break
+            self._next = pa.concat_tables([self._next, pa.Table.from_batches([batch], self._next.schema)])
+        return self._next.slice(0, count)
+
+    def drop(self, count: int) -> None:
+        """Remove the first `count` rows."""
+        self._next = self._next.slice(count)
+
+
+def _pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One row for each batch."""
+    for batch in batches:
+        packed = pa.BufferOutputStream()
+        with pa.ipc.new_stream(packed, batch.schema, options=COMPRESSED) as stream:
+            stream.write_batch(batch)
+        yield pa.RecordBatch.from_arrays([pa.array([packed.getvalue().to_pybytes()], pa.binary())], schema=PACKED)

@@ -16,17 +16,23 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from posixpath import basename
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from spark_app.lake.files.state_files import read_json, write_durably
+from spark_app.lake.files.state_files import read_json, write_durably, write_quickly
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import UnreachableError
+from spark_app.model.events import Event
+
+if TYPE_CHECKING:
+    from spark_app.lake.delta.manifest import Manifests
 
 POLL_S = 0.2
 KEPT_RESULTS = 20  # results that nobody waits for
+MOST_ATTEMPTS = 10
+NO_REASON_KNOWN = "the process ended for an unknown reason"
 
 
 @dataclass(frozen=True)
@@ -146,3 +152,106 @@ def wait_for_result(
 def key_of(request: Request, what: str = "") -> str:
     """The key of a request's file; with `what` that of its "progress", "attempts", "tries" or "result"."""
     return f"{Lake.requests}/{request.id}.{what}.json" if what else f"{Lake.requests}/{request.id}.json"
+
+
+def load_progress(lake: Lake, manifests: Manifests, request: Request) -> dict[str, Any] | None:
+    """The progress after the last completed step; None before the first. The manifest of each unit of a request has the
+    progress after that unit, so that progress and committed records cannot disagree after a crash."""
+    stored = read_json(lake.storage, key_of(request, "progress")) or {"unit": manifests.last, "value": None}
+    value: dict[str, Any] | None = stored["value"]
+    for number in manifests.numbers():
+        if number > stored["unit"]:
+            source = manifests.read(number).source
+            value = source["progress"] if source.get("request") == request.id else value
+    return value
+
+
+def save_progress(lake: Lake, manifests: Manifests, request: Request, value: dict[str, Any]) -> None:
+    """Store the progress of a step that commits no unit. The waiting command also watches this file."""
+    told = {"unit": manifests.last, "value": value}
+    write_quickly(lake.storage, key_of(request, "progress"), told, "progress", owned=True)
+
+
+class RequestAttempts:
+    """Counts consecutive attempts of a request without progress, also across crashes of the process: one that ends the
+    JVM each time fails after `MOST_ATTEMPTS`.
+
+    A change of its progress file or of its `attempts` file is progress; the latter has the attempts of single records,
+    which `units/driver/size_backoff` counts and limits.
+    """
+
+    def __init__(self, lake: Lake, request: Request):
+        self._storage = lake.storage
+        self._key = key_of(request, "tries")
+        self._progress_files = [key_of(request, what) for what in ("progress", "attempts")]
+        self._stored: dict[str, Any] = {}
+
+    def begin(self) -> str | None:
+        """Count an attempt before it is made; returns the last error if there were too many attempts, else None."""
+        stored = read_json(self._storage, self._key) or {}
+        at = [read_json(self._storage, key) for key in self._progress_files]
+        same = stored.get("at") == at
+        tries, said = (int(stored["tries"]), stored["said"]) if same else (0, NO_REASON_KNOWN)
+        if tries >= MOST_ATTEMPTS:
+            return str(said)
+        self._keep(at, tries + 1, NO_REASON_KNOWN)
+        return None
+
+    def failed(self, said: str) -> None:
+        """Store the error of the current attempt."""
+        self._keep(self._stored["at"], self._stored["tries"], said)
+
+    def withdraw(self) -> None:
+        """Do not count the current attempt: its error has nothing to do with the request."""
+        self._keep(self._stored["at"], self._stored["tries"] - 1, NO_REASON_KNOWN)
+
+    def _keep(self, at: list[Any], tries: int, said: str) -> None:
+        self._stored = {"at": at, "tries": tries, "said": said}
+        write_quickly(self._storage, self._key, self._stored, "attempt", owned=True)
+
+
+def start_event(request: Request) -> Event:
+    """A request begins, or goes on after a restart."""
+    return Event("request", f"{_describe(request)} begins", details=_details(request))
+
+
+def done_event(request: Request, result: Mapping[str, Any]) -> Event:
+    """A request has its result. Of the result only numbers are told: its texts may have keys of gold."""
+    failed = "error" in result
+    numbers = {name: value for name, value in result.items() if isinstance(value, int | float)}
+    said = f"{_describe(request)} {'has failed, see the log' if failed else 'is done'}"
+    return Event("request", said, "ERROR" if failed else "INFO", details=_details(request) | {"result": numbers})
+
+
+def _describe(request: Request) -> str:
+    how = ", which only counts," if request.dry_run else ""
+    return f"The {request.kind} {request.id}{how} that {request.asked_by} asked for"
+
+
+def _details(request: Request) -> dict[str, Any]:
+    kept = ("id", "kind", "arguments", "dry_run", "asked_at", "asked_by")
+    return {name: getattr(request, name) for name in kept}
+
+
+def replay_arguments(
+    causes: Sequence[str] = (),
+    schemas: Sequence[str] = (),
+    rules: Sequence[str] = (),
+    dropped: bool = False,
+    **where: Any,
+) -> dict[str, Any]:
+    """The fields of `replay.Filters` as JSON values.
+
+    Args:
+        where: `since`, `until`, `topic`, `partition` and `offsets`; those that are left out are None.
+    """
+    places = {name: where.get(name) for name in ("since", "until", "topic", "partition", "offsets")}
+    arguments = {"causes": list(causes), "schemas": list(schemas), **places}
+    if rules or dropped:  # an app of an earlier release executes a request without them
+        arguments |= {"rules": list(rules), "dropped": dropped}
+    return arguments
+
+
+def selects_some(arguments: dict[str, Any]) -> bool:
+    """Whether the filters leave records out; dropped records instead of quarantined ones are no filter."""
+    return any(value not in (None, []) for name, value in arguments.items() if name != "dropped")

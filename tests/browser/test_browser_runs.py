@@ -7,8 +7,7 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-from spark_app.followers.events.event_log import EventLog
-from spark_app.followers.events.spool import SpoolWriter
+from spark_app.followers.events.spool import EventLog, SpoolWriter
 from spark_app.lake.lake import Lake
 from spark_app.model.events import Event, EventRow
 from spark_app.recovery import requests

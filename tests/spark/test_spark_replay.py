@@ -17,8 +17,7 @@ from spark_app.model.causes import Cause
 from spark_app.model.errors import ExitCode, UnreachableError
 from spark_app.recovery import requests
 from spark_app.recovery.replay import Replay
-from spark_app.recovery.request_attempts import MOST
-from spark_app.recovery.requests import Request
+from spark_app.recovery.requests import MOST_ATTEMPTS, Request
 from spark_app.units.driver.reader import read_table
 from spark_app.units.driver.unit_log import UnitLog
 from tests.chaos import read_back
@@ -163,7 +162,11 @@ def test_a_step_that_always_fails_is_answered_with_what_it_said(
     monkeypatch.setattr(Replay, "_choose", lambda *_: raise_it(PySparkException("a worker died")))
     execute(parts)
     answer = requests.take_result(parts.lake, request)
-    assert (answer["exit_code"], f"after {MOST} attempts" in answer["error"], "a worker died" in answer["error"]) == (
+    assert (
+        answer["exit_code"],
+        f"after {MOST_ATTEMPTS} attempts" in answer["error"],
+        "a worker died" in answer["error"],
+    ) == (
         ExitCode.BUG,
         True,
         True,

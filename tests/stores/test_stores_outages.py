@@ -22,8 +22,7 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ContractError, ExitCode, TakenOver, UnreachableError
 from spark_app.model.place import Place
 from spark_app.recovery.backtest.scan import scan
-from spark_app.recovery.request_progress import load_progress, save_progress
-from spark_app.recovery.requests import Request
+from spark_app.recovery.requests import Request, load_progress, save_progress
 from spark_app.units.driver.initial_counts import count_open_causes
 from spark_app.units.driver.worker_check import _try
 from spark_app.units.spark.cluster import cause_of

@@ -16,7 +16,7 @@ from scripts.local.objectstore import ObjectStore
 from scripts.local.store_proxy import StoreProxy
 from spark_app.lake.files.store_race import CLIENTS, ROUNDS
 from spark_app.lake.lake import Lake
-from spark_app.recovery import doctor, store_checks
+from spark_app.recovery import doctor
 from tests.support.stores import Moto, place_in
 from tests.unit.units.test_bucket_lake import lake_at, play
 
@@ -30,7 +30,7 @@ def open_lake(store: Moto | ObjectStore, folder: Path) -> Iterator[tuple[Lake, S
 @pytest.mark.stack
 def test_a_good_store_has_one_winner_and_nothing_is_left(seaweedfs: ObjectStore, tmp_path: Path) -> None:
     with open_lake(seaweedfs, tmp_path) as (lake, proxy):
-        assert store_checks.examine(lake) == []
+        assert doctor.race_store(lake) == []
         assert proxy.counted("race")["PUT"] >= 2 * CLIENTS * ROUNDS
         assert lake.storage.list("_protolake") == []
 
@@ -42,7 +42,7 @@ def test_two_winners_of_one_race_are_a_finding(moto: Moto, tmp_path: Path, skip:
         lake.prepare()
         proxy.one_by_one = True  # so that this is the only fault
         proxy.spoil("blind", "PUT", f"race-.*-{ROUNDS - 1}$", skip=skip + 1)
-        [finding] = store_checks.examine(lake)
+        [finding] = doctor.race_store(lake)
     assert finding.fatal
     assert f"lets two processes write one lake: 2 of {CLIENTS} clients were told that they alone did {what}" in str(
         finding
@@ -53,13 +53,13 @@ def test_two_winners_of_one_race_are_a_finding(moto: Moto, tmp_path: Path, skip:
 def test_answers_that_are_lost_are_no_fault_of_the_store(seaweedfs: ObjectStore, tmp_path: Path) -> None:
     with open_lake(seaweedfs, tmp_path) as (lake, proxy):
         proxy.spoil("lost", "PUT", "race", times=20)
-        assert store_checks.examine(lake) == []
+        assert doctor.race_store(lake) == []
 
 
 def test_keys_that_may_only_read_are_no_fault_of_the_store(moto: Moto, tmp_path: Path) -> None:
     with open_lake(moto, tmp_path) as (lake, proxy):
         proxy.spoil("status", "PUT", "race", times=10_000, status=403, code="AccessDenied")
-        [finding] = store_checks.examine(lake)
+        [finding] = doctor.race_store(lake)
         assert not finding.fatal
         assert "could not be tried" in finding.what
 

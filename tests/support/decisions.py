@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_app.model.reports import Report
-from spark_app.recovery.acceptance import Acceptance
+from spark_app.recovery.decisions import Acceptance
 from spark_app.recovery.requests import Request
 from spark_app.units.driver.deferred import DeferredDecoder
 from tests.support.lakes import SmallLake
@@ -20,7 +20,7 @@ from tests.support.lakes import SmallLake
 def patience() -> Iterator[None]:
     """Decisions wait for the registry and protoc as long as a busy machine needs; the app goes on after a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spark_app.recovery.acceptance.RETRY_WAIT_S", 60.0)
+        patch.setattr("spark_app.recovery.decisions.RETRY_WAIT_S", 60.0)
         yield
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode, ProtolakeError
 from spark_app.recovery import requests
-from spark_app.recovery.offline import execute
+from spark_app.recovery.executor import execute
 from spark_app.recovery.rebuild import Rebuild
 from spark_app.recovery.replay import Replay
 from spark_app.settings import config

@@ -40,10 +40,7 @@ MAY_USE_SPARK = {
             "worker_merger",
         )
     ),
-    *(
-        f"recovery/{name}.py"
-        for name in ("classification", "executor", "offline", "rebuild", "renewal", "replay", "replay_queue")
-    ),
+    *(f"recovery/{name}.py" for name in ("classification", "executor", "rebuild", "renewal", "replay")),
 }
 # The way of a record, and then what people do with a lake. Each package imports only those before it.
 ORDER = (

@@ -17,8 +17,7 @@ from spark_app.model.causes import Cause
 from spark_app.model.errors import ConfigurationError, UnreachableError, UsageError
 from spark_app.model.log import log, tell
 from spark_app.recovery import requests, result_text
-from spark_app.recovery.replay_arguments import replay_arguments, selects_some
-from spark_app.recovery.requests import Request
+from spark_app.recovery.requests import Request, replay_arguments, selects_some
 from spark_app.settings.models import Settings
 
 INTERRUPTED = 130
@@ -156,7 +155,7 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
     try:
         if _is_free(lake):
             failpoints.arm(lake.root)
-            from spark_app.recovery.offline import execute
+            from spark_app.recovery.executor import execute
 
             _submit(lake, request, "the app does not run, so this command starts its own Spark session")
             result = execute(settings, lake, request)

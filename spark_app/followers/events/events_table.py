@@ -11,13 +11,14 @@ import datetime
 import itertools
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from spark_app.followers.events import spool
-from spark_app.followers.events.event_rows import COMMENTS, SCHEMA, to_arrow
 from spark_app.followers.events.unit_events import unit_events
 from spark_app.followers.follower import Follower, Units
 from spark_app.lake.delta import log_entry
@@ -27,6 +28,7 @@ from spark_app.lake.delta.maintenance import Maintainer
 from spark_app.lake.delta.table_handles import Tables
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
+from spark_app.model.comments import Comments
 from spark_app.model.events import Event, EventRow
 from spark_app.model.log import log
 from spark_app.model.run_id import RUN_ID
@@ -34,6 +36,36 @@ from spark_app.settings.models import Settings
 
 MOST_UNITS = 100  # per commit: with a thousand tables the counts of a unit take 0.1 MiB
 EXPIRE_EVERY_S = 3600.0
+TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("happened_at", TIME),
+        ("kind", pa.string()),
+        ("level", pa.string()),
+        ("run", pa.string()),
+        ("unit", pa.int64()),
+        ("table", pa.string()),
+        ("message", pa.string()),
+        ("details", pa.string()),
+        ("written_at", TIME),
+    ]
+)
+COMMENTS = Comments(
+    own={
+        (): "What the app has done and met; docs/events.md explains the kinds",
+        ("id",): "Names the event for ever",
+        ("happened_at",): "When it happened, UTC",
+        ("kind",): "What happened, in one word",
+        ("level",): "INFO, WARN or ERROR",
+        ("run",): "The process that it happened in",
+        ("unit",): "Number of the unit, or of the last of several units, that it is about",
+        ("table",): "The table that it is about",
+        ("message",): "What happened, in one sentence",
+        ("details",): "Values of its kind, as JSON",
+        ("written_at",): "When the row was written to this table, UTC",
+    }
+)
 
 
 class EventsTable(Follower):
@@ -158,3 +190,9 @@ def _gap_event(cursor: int, gap: int) -> EventRow:
     said = f"The manifests of units {cursor + 1} to {gap} were removed before their events were written"
     event = Event("gap", said, "WARN", details={"units": [cursor + 1, gap]})
     return EventRow.of(event, f"gap/{cursor + 1}-{gap}", int(time.time() * 1e6), RUN_ID, gap)
+
+
+def to_arrow(rows: Iterable[EventRow]) -> pa.Table:
+    """Rows of `SCHEMA`, which are written now."""
+    written_at = int(time.time() * 1e6)
+    return pa.Table.from_pylist([{**asdict(row), "written_at": written_at} for row in rows], SCHEMA)

@@ -21,8 +21,9 @@ from posixpath import basename
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import TakenOver
-from spark_app.model.events import EventRow
+from spark_app.model.events import Event, EventRow
 from spark_app.model.log import log
+from spark_app.model.run_id import RUN_ID
 
 PER_FILE = 100  # events
 MOST_UNWRITTEN = 1000  # events that wait in memory for free disk space
@@ -137,3 +138,19 @@ def _lines(data: bytes) -> dict[int, EventRow]:
             number = int(value.pop("number"))
             found[number] = EventRow(**value)
     return found
+
+
+class EventLog:
+    """Stores events durably; `EventsTable` moves them into the table. Thread-safe. It never fails.
+
+    Args:
+        writer: name of the process among those that write events of the lake.
+    """
+
+    def __init__(self, lake: Lake, writer: str = "app"):
+        self._spool = SpoolWriter(lake, writer)
+
+    def add(self, event: Event) -> None:
+        """Tell an event of now."""
+        moment = time.time_ns()
+        self._spool.add(EventRow.of(event, f"{RUN_ID}/{moment}", moment // 1000, RUN_ID, None))

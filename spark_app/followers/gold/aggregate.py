@@ -6,9 +6,11 @@ A table that fails does not affect the others: a later run recomputes it, after 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,15 +19,16 @@ from deltalake.exceptions import DeltaError
 from spark_app.followers.follower import Follower, Units
 from spark_app.followers.gold.compute import AggregateComputer
 from spark_app.followers.gold.definition import Definition
-from spark_app.followers.gold.failures import TableFailures
 from spark_app.followers.gold.plan import GoldPlan, Planner
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.lake.delta.commit import THREADS
 from spark_app.lake.files.disk import is_full
-from spark_app.model.errors import ContractError
+from spark_app.model.errors import ContractError, last_message_line
+from spark_app.model.log import log
 from spark_app.units.driver.open_lake import OpenLake
 
 OF_ONE_TABLE = (DeltaError, pa.ArrowException)  # errors of a write that concern only its table
+PAUSES_S = (0.0, 10.0, 60.0, 600.0)  # after the first failure in a row, the second, and so on
 
 
 class Aggregator(Follower):
@@ -189,3 +192,48 @@ def _results(jobs: dict[str, Future[int]]) -> tuple[dict[str, int], dict[str, Ex
                 raise
             failed[name] = error
     return rows, failed
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The last error of a table.
+
+    Attributes:
+        times: number of consecutive failures.
+        again_at: time of the next attempt in monotonic seconds.
+    """
+
+    reason: str
+    times: int
+    again_at: float
+
+
+class TableFailures:
+    """Failures by routing name, in memory only: after a restart all tables are attempted immediately."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Failure] = {}
+
+    def add(self, name: str, table: str, error: Exception) -> None:
+        """Store and log the failure of a table; the pause before the next attempt grows with each one."""
+        times = self._found[name].times + 1 if name in self._found else 1
+        pause = PAUSES_S[min(times, len(PAUSES_S)) - 1]
+        self._found[name] = Failure(last_message_line(error), times, time.monotonic() + pause)
+        log.error("gold table failed: it is recomputed later", table=table, reason=last_message_line(error), in_s=pause)
+
+    def clear(self, names: Iterable[str]) -> None:
+        """Remove tables that were written."""
+        for name in names:
+            self._found.pop(name, None)
+
+    def any_due(self) -> bool:
+        """Whether the pause of a failed table is over."""
+        return len(self._found) > len(self.waiting())
+
+    def waiting(self) -> set[str]:
+        """The failed tables whose pause is not over."""
+        now = time.monotonic()
+        return {name for name, failure in self._found.items() if failure.again_at > now}
+
+    def reasons(self) -> dict[str, str]:
+        return {name: failure.reason for name, failure in self._found.items()}

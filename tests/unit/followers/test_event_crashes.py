@@ -68,7 +68,7 @@ def test_a_crash_neither_loses_nor_doubles_an_event(tmp_path: Path, point: str) 
 
 
 TELLING = """
-from spark_app.followers.events.event_log import EventLog
+from spark_app.followers.events.spool import EventLog
 from spark_app.model.events import Event
 told = EventLog(lake.lake)
 events = follow(lake)

@@ -15,16 +15,15 @@ from deltalake import DeltaTable
 
 from spark_app.app.process.lifecycle import ProcessLifecycle
 from spark_app.followers.events import spool
-from spark_app.followers.events.event_log import EventLog
 from spark_app.followers.events.settings_event import keep_settings, settings_event
+from spark_app.followers.events.spool import EventLog
 from spark_app.lake.files.local import LocalStorage
 from spark_app.lake.lake import Lake
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ExitCode
 from spark_app.model.events import Event
 from spark_app.protobuf.schemas.events import KINDS, SchemaEvents
-from spark_app.recovery.request_events import done_event, start_event
-from spark_app.recovery.requests import Request
+from spark_app.recovery.requests import Request, done_event, start_event
 from spark_app.settings.models import Settings
 from spark_app.units.driver.status import Status
 from tests.support.event_lakes import follow, lake_of, take

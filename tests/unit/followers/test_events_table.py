@@ -18,8 +18,8 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from spark_app.followers.events.event_log import EventLog
-from spark_app.followers.events.event_rows import SCHEMA, to_arrow
+from spark_app.followers.events.events_table import SCHEMA, to_arrow
+from spark_app.followers.events.spool import EventLog
 from spark_app.followers.events.unit_events import MOST_TABLES, unit_events
 from spark_app.followers.runner import FollowerRunner, Followers
 from spark_app.lake.delta import inventory, torn_logs

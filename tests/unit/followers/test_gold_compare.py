@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from spark_app.followers.gold.compare import differing_keys
+from spark_app.followers.gold.tables import differing_keys
 
 COLUMNS = pa.schema(
     [

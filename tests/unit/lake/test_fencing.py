@@ -33,9 +33,7 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import TakenOver
 from spark_app.model.place import Place
 from spark_app.recovery import file_checks, requests
-from spark_app.recovery.request_attempts import RequestAttempts
-from spark_app.recovery.request_progress import save_progress
-from spark_app.recovery.requests import Request
+from spark_app.recovery.requests import Request, RequestAttempts, save_progress
 from spark_app.settings.references import Reference
 from spark_app.tables.references.tables import ReferenceTables
 from tests.support.frames import batch_of

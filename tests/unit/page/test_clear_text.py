@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spark_app.followers.events.event_log import EventLog
 from spark_app.followers.events.settings_event import settings_event
+from spark_app.followers.events.spool import EventLog
 from spark_app.units.driver.status import Status
 from tests.chaos import read_back
 from tests.support.clear_text import places_of

@@ -21,7 +21,7 @@ from spark_app.page.queries.asking import ask
 from spark_app.page.requests import Asked
 from spark_app.page.views.quarantine import jobs, record, view
 from spark_app.recovery import requests
-from spark_app.recovery.replay_arguments import replay_arguments, selects_some
+from spark_app.recovery.requests import replay_arguments, selects_some
 from spark_app.recovery.result_text import replay_lines
 from spark_app.settings.models import Settings
 from spark_app.units.driver.initial_counts import count_open_causes

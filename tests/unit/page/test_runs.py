@@ -13,9 +13,8 @@ import pytest
 from deltalake import write_deltalake
 
 from spark_app.followers.events import spool
-from spark_app.followers.events.event_log import EventLog
-from spark_app.followers.events.event_rows import SCHEMA
-from spark_app.followers.events.spool import SpoolWriter
+from spark_app.followers.events.events_table import SCHEMA
+from spark_app.followers.events.spool import EventLog, SpoolWriter
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
 from spark_app.model.events import Event, EventRow

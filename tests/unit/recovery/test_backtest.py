@@ -16,7 +16,7 @@ from spark_app.app.text.backtest import outcome_lines
 from spark_app.model.definitions import NO_RULES
 from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError, UsageError
 from spark_app.model.reports import Report
-from spark_app.recovery.backtest import backtest, bronze_decoder, history, kept_out
+from spark_app.recovery.backtest import backtest, history, kept_out
 from spark_app.recovery.backtest.outcomes import Outcomes
 from spark_app.recovery.backtest.scan import BATCH_BYTES, BATCH_RECORDS, scan
 from spark_app.settings.models import Expectation, Settings
@@ -198,14 +198,14 @@ def test_all_records_may_be_kept_out(tmp_path: Path) -> None:
 
 
 def test_kept_out_records_are_decoded_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bronze_decoder, "CHUNK_RECORDS", 3)
+    monkeypatch.setattr(kept_out, "CHUNK_RECORDS", 3)
     lake = lake_of(tmp_path, {"odd": {"check": "_offset % 2 = 0", "action": "drop"}})
     for first in range(0, 20, 4):
         lake.take(batch_of([bet("uno", "a", 9)] * 4, first=first))
     folders = []
     opened = history.History.of(lake.settings, 1.0)
     found = kept_out.Records(opened, None).kept_out()
-    for decoded in bronze_decoder.BronzeDecoder(opened, found, None).decode():
+    for decoded in kept_out.BronzeDecoder(opened, found, None).decode():
         [rows] = scan(decoded.storage, [decoded.key], pa.schema([("_offset", pa.int64())]), ["_offset"])
         folders.append((decoded.storage.root, rows["_offset"].to_pylist()))
     assert [offset for _, offsets in folders for offset in offsets] == list(range(1, 20, 2))
@@ -311,7 +311,7 @@ def test_records_that_cannot_be_decoded_now_are_counted_with_the_reason(tmp_path
     lake.lake.storage.replace(lake.lake.admitted, json.dumps(admitted).encode())
     outcomes = backtest(lake.settings)
     assert counts(outcomes, "known") == {UNO: (1, 2, 2)}
-    missing = {"schema 8 is not resolved": 1, bronze_decoder.NO_TABLE: 1, bronze_decoder.NOT_IN_BRONZE: 1}
+    missing = {"schema 8 is not resolved": 1, kept_out.NO_TABLE: 1, kept_out.NOT_IN_BRONZE: 1}
     assert outcomes.undecodable == missing
     assert len([line for line in outcome_lines(outcomes) if "cannot be decoded now" in line]) == 3
 

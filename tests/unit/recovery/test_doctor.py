@@ -140,7 +140,7 @@ def test_a_table_that_is_gone_is_rebuilt(lake: Lake, name: str, monkeypatch: pyt
             (lake.path(lake.requests) / f"{one.id}.json").unlink()
         return {}
 
-    monkeypatch.setattr("spark_app.recovery.offline.execute", execute)
+    monkeypatch.setattr("spark_app.recovery.executor.execute", execute)
     monkeypatch.setattr(doctor, "MOST_ROUNDS", 1)
     shutil.rmtree(lake.path(name))
     list(doctor.repair(lake, settings_of(lake)))
@@ -151,7 +151,7 @@ def test_a_table_that_is_gone_is_rebuilt(lake: Lake, name: str, monkeypatch: pyt
 def test_a_broken_file_of_silver_is_taken_out_and_rebuilt(
     lake: Lake, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_app.recovery.offline.execute", lambda *_: {})
+    monkeypatch.setattr("spark_app.recovery.executor.execute", lambda *_: {})
     monkeypatch.setattr(doctor, "MOST_ROUNDS", 1)
     path = last_file(lake, "silver_a_events")
     cut(path) if how == "torn" else path.unlink()

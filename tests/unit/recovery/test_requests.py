@@ -13,8 +13,7 @@ import pytest
 from spark_app.model.errors import UnreachableError
 from spark_app.model.table_names import TableNames
 from spark_app.recovery import requests, result_text
-from spark_app.recovery.request_attempts import MOST, NO_REASON_KNOWN, RequestAttempts
-from spark_app.recovery.requests import Request
+from spark_app.recovery.requests import MOST_ATTEMPTS, NO_REASON_KNOWN, Request, RequestAttempts
 from spark_app.units.driver.status import Status
 from tests.chaos.units import open_lake
 
@@ -174,16 +173,16 @@ def test_usage_is_checked_first(tmp_path: Path, arguments: list[str], code: int,
 def test_a_request_that_does_not_get_further_is_given_up_at_last(tmp_path: Path) -> None:
     lake, request = open_lake(tmp_path), Request("replay", {})
     requests.submit(lake, request)
-    assert [RequestAttempts(lake, request).begin() for _ in range(MOST)] == [None] * MOST
+    assert [RequestAttempts(lake, request).begin() for _ in range(MOST_ATTEMPTS)] == [None] * MOST_ATTEMPTS
     assert RequestAttempts(lake, request).begin() == NO_REASON_KNOWN
     lake.path(requests.key_of(request, "progress")).write_text('{"unit": 1}')
-    for _ in range(MOST):
+    for _ in range(MOST_ATTEMPTS):
         tries = RequestAttempts(lake, request)
         assert tries.begin() is None
         tries.failed("a worker died")
     assert RequestAttempts(lake, request).begin() == "a worker died"
     lake.path(requests.key_of(request, "attempts")).write_text('{"limit": 1}')
-    for _ in range(3 * MOST):
+    for _ in range(3 * MOST_ATTEMPTS):
         tries = RequestAttempts(lake, request)
         assert tries.begin() is None
         tries.withdraw()

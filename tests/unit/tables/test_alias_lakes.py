@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from spark_app.lake.files.state_files import read_durable
+from spark_app.recovery.decisions import Resume
 from spark_app.recovery.requests import Request
-from spark_app.recovery.resume import Resume
 from tests.support.answers import Answers
 from tests.support.decisions import drain
 from tests.support.frames import batch_of, frame

@@ -16,8 +16,8 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import UsageError
 from spark_app.model.reports import Report
 from spark_app.recovery import doctor
+from spark_app.recovery.decisions import Resume
 from spark_app.recovery.requests import Request
-from spark_app.recovery.resume import Resume
 from spark_app.settings.models import Settings
 from spark_app.units.driver.deferred import DeferredDecoder
 from spark_app.units.driver.unit import UnitOptions

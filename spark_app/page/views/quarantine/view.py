@@ -14,7 +14,7 @@ from spark_app.page.context import PageContext, live
 from spark_app.page.format import amount, reason, size, utc
 from spark_app.page.requests import RequestLine
 from spark_app.page.widgets import cells, draw, failure, figure, heading, preformatted, redrawn, say, status, table
-from spark_app.recovery.replay_arguments import replay_arguments, selects_some
+from spark_app.recovery.requests import replay_arguments, selects_some
 from spark_app.recovery.result_text import replay_lines
 
 ROWS_PER_PAGE = 25

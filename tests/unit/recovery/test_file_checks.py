@@ -8,7 +8,7 @@ import pytest
 
 from spark_app.lake.lake import Lake
 from spark_app.model.reports import Report
-from spark_app.recovery import doctor, taken_checks
+from spark_app.recovery import doctor, file_checks
 from spark_app.settings.models import Settings
 from spark_app.sources.files import taken as taken_files
 from spark_app.sources.files.taken import TakenFile, TakenFiles
@@ -60,7 +60,7 @@ def test_a_ledger_in_order_is_left_alone(lake: Lake) -> None:
 def test_a_lake_of_topics_has_no_ledger(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "topics")
     lake.prepare()
-    assert taken_checks.examine(lake) == []
+    assert file_checks.taken(lake) == []
 
 
 def test_a_damaged_segment_is_named(lake: Lake) -> None:
