@@ -31,7 +31,7 @@ def run_history(
     """
     Args:
         since: seconds since 1970; None = all events.
-        groups: some of `event_feed.GROUPS`.
+        groups: some of `events.GROUPS`.
 
     Returns:
         `events` of these groups and levels, and starts and ends, as `ToldEvent` has them; `sums`: run -> units and
