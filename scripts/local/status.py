@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from spark_app.app.text.status import notes, rows_by_version, table_rows
+from spark_app.app.text import notes, rows_by_version, table_rows
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ProtolakeError
 

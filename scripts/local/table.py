@@ -14,7 +14,7 @@ from rich.text import Text
 
 from scripts.local.program import Exit, Process
 from scripts.local.status import Status
-from spark_app.app.text.status import BY_ACTION
+from spark_app.app.text import BY_ACTION
 from spark_app.model.errors import ExitCode
 
 RELAUNCHING = "relaunching for the new schema"

@@ -1,4 +1,4 @@
-"""Escapes text from outside before it is shown to people."""
+"""Escapes text from outside before it is shown to people, and names before they are part of SQL."""
 
 from __future__ import annotations
 
@@ -11,3 +11,8 @@ def one_line(text: str) -> str:
 
 def _spell(character: str) -> str:
     return character if character.isprintable() else ascii(character)[1:-1]
+
+
+def quoted(name: str) -> str:
+    """The name of a table or a column as SQL takes it, whatever it is."""
+    return '"' + name.replace('"', '""') + '"'

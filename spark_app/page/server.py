@@ -24,11 +24,10 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ExitCode, ProtolakeError
 from spark_app.model.log import log, tell
 from spark_app.page.alerts.alarm import Alarm
-from spark_app.page.alerts.alert_metrics import AlertCollector
 from spark_app.page.context import PageContext
 from spark_app.page.files import PageFiles
 from spark_app.page.guard import Guard
-from spark_app.page.metrics.exposition import LakeCollector, registry_of
+from spark_app.page.metrics.exposition import AlertCollector, LakeCollector, registry_of
 from spark_app.page.metrics.reading import Reading, read
 from spark_app.page.observations import Observations
 from spark_app.page.site import add_views

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from spark_app import __version__
-from spark_app.app.cli import comparing, examining, expecting, recovering, running
+from spark_app.app.cli import examining, recovering, running
 from spark_app.app.cli.exits import say, say_unexpected
 from spark_app.lake.files.disk import is_full
 from spark_app.model.errors import ExitCode, NoSpaceError, ProtolakeError
@@ -41,11 +41,17 @@ COMMANDS = (
 for command, example in COMMANDS:
     app.command(epilog=f"Example: {example}")(command)
 expect = typer.Typer(no_args_is_help=True, help="Expectations: `expect check` tries them on the rows of the past.")
-expect.command(epilog="Example: protolake expect check known_player --since 2026-11-01")(expecting.check)
+expect.command("check", epilog="Example: protolake expect check known_player --since 2026-11-01")(
+    examining.check_expectations
+)
 app.add_typer(expect, name="expect")
 schemas = typer.Typer()
-schemas.callback(invoke_without_command=True, epilog="Example: protolake schemas --diff --lake ./lake")(comparing.show)
-schemas.command(epilog="Example: protolake schemas check orders.proto --subject orders-value")(comparing.check)
+schemas.callback(invoke_without_command=True, epilog="Example: protolake schemas --diff --lake ./lake")(
+    examining.show_schemas
+)
+schemas.command("check", epilog="Example: protolake schemas check orders.proto --subject orders-value")(
+    examining.check_schema
+)
 app.add_typer(schemas, name="schemas")
 
 

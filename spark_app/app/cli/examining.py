@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_app.app.cli.options import AsJson, LakeFolder, SettingsFile, load, load_to_write
-from spark_app.app.text.status import status_lines
+from spark_app.app.cli.options import AsJson, LakeFolder, SettingsFile, load, load_to_write, moment_of
+from spark_app.app.text import status_lines
 from spark_app.lake.files.state_files import read_json
 from spark_app.lake.lake import Lake
-from spark_app.model.errors import ConfigurationError, ExitCode
+from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
 from spark_app.model.log import log, tell
 from spark_app.page.files import PageFiles
 from spark_app.recovery import requests, result_text
 from spark_app.settings import config
+from spark_app.settings.models import Settings
 from spark_app.units.driver.status import problem
+
+if TYPE_CHECKING:
+    from spark_app.protobuf.schemas.ledger import Ledger
 
 LOCK_S = 3.0  # the JVM of an app that was killed lets go of the lake after about two
 
@@ -88,7 +92,7 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Compare the lake with Kafka, record by record, and gold with silver. Exits with 65 if anything is wrong."""
-    from spark_app.app.text.verdict import verdict_lines
+    from spark_app.app.text import verdict_lines
     from spark_app.audit import audit as look
 
     verdict = look(load(settings, lake), acks, tell=_print_progress if sys.stderr.isatty() else lambda *_: None)
@@ -111,7 +115,7 @@ def lineage(
 ) -> None:
     """Show where the rows and columns of a table come from, and where they go. Changes nothing, and needs only the
     lake."""
-    from spark_app.app.text import lineage as lineage_text
+    from spark_app.app import lineage_text
     from spark_app.page.lineage.lake_graph import LakeGraph
 
     own = LakeGraph(load(settings, lake, quiet=True))
@@ -153,3 +157,76 @@ def shell(settings: SettingsFile = None, lake: LakeFolder = None) -> None:
     from spark_app.app import shell
 
     shell.start(loaded)
+
+
+WARNED = 1  # the exit code of `check` if there is something to warn about
+
+
+def show_schemas(
+    context: typer.Context,
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="show the lines that differ from the version before, side by side")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the schemas of the lake, with their versions and what changed since the version before."""
+    if context.invoked_subcommand is not None:
+        return
+    from spark_app.protobuf.schemas.ledger_text import schema_lines, schemas_json
+
+    ledger = _ledger(load(settings, lake, quiet=True))
+    print(json.dumps(schemas_json(ledger, diff), indent=1) if as_json else "\n".join(schema_lines(ledger, diff)))
+
+
+def check_schema(
+    file: Annotated[Path, typer.Argument(help="the .proto file")],
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    subject: Annotated[str, typer.Option(help="its subject; empty = that of the values")] = "",
+    imports: Annotated[Path | None, typer.Option(help="folder of imported files, instead of that of the file")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare a .proto file that is not registered yet with the newest version of its subject that the lake knows, and
+    say what would happen to the tables. Exits with 1 if there is something to warn about."""
+    from spark_app.protobuf.changes import check as schema_check
+    from spark_app.protobuf.schemas.descriptors import CompileUnavailable
+
+    loaded = load(settings, lake, quiet=True)
+    try:
+        verdict = schema_check.check(_ledger(loaded), loaded, file, subject, imports)
+    except CompileUnavailable as error:
+        raise UnreachableError(f"{file} cannot be compiled now: {error}") from None
+    lines = schema_check.verdict_lines(verdict, file)
+    print(json.dumps(verdict.to_json(), indent=1) if as_json else "\n".join(lines))
+    raise typer.Exit(WARNED if verdict.warns else 0)
+
+
+def _ledger(settings: Settings) -> Ledger:
+    from spark_app.protobuf.schemas.ledger import Ledger
+
+    own = Lake(settings.place)
+    if not own.storage.exists(own.state):
+        raise ConfigurationError(f"lake.path: no lake at {own.address}")
+    return Ledger(own)
+
+
+def check_expectations(
+    names: Annotated[list[str] | None, typer.Argument(help="expectations of the settings; empty = all")] = None,
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    since: Annotated[
+        str | None, typer.Option(help="only rows that landed then or later, ISO 8601; UTC unless it has an offset")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count the rows of history that expectations of the settings pass and fail, also before they are in force. Changes
+    nothing, and exits with 0 also if rows fail."""
+    from spark_app.app.text import outcome_lines
+    from spark_app.recovery.backtest import backtest
+
+    moment, loaded = moment_of("--since", since), load(settings, lake)
+    log.set_level("ERROR")
+    outcomes = backtest(loaded, names or [], moment)
+    print(json.dumps(outcomes.to_json(), indent=1) if as_json else "\n".join(outcome_lines(outcomes)))

@@ -3,15 +3,17 @@ threads hang."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from spark_app.app.process import children
-from spark_app.app.process.start_backoff import StartBackoff
-from spark_app.app.process.stopping import StopRequest
 from spark_app.app.process.watchdog import ProgressProbe, Watchdog
+from spark_app.lake.files.state_files import read_json, write_quickly
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
 from spark_app.model.events import Event
@@ -19,6 +21,82 @@ from spark_app.model.log import log
 from spark_app.settings.models import Run
 from spark_app.units.driver.disk_space import StopRequested
 from spark_app.units.driver.status import Status
+
+WITHIN_S = 15.0
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopRequest:
+    """True in `requested` once the process was asked to stop. It may also be set to end the run for another reason.
+
+    On SIGTERM or SIGINT the app finishes the batch and exits with 0; after `WITHIN_S` seconds it exits anyway. A thread
+    reads the signal from a pipe, because Python's handlers wait for the main thread, which may be inside a library. An
+    unfinished unit can be abandoned at any time: it is either committed or not.
+    """
+
+    def __init__(self) -> None:
+        self.requested = threading.Event()
+
+    def listen(self, abandon: Callable[[], None], within_s: float = WITHIN_S) -> None:
+        """Call from the main thread. `abandon` is called `within_s` seconds after the signal if the process still
+        runs."""
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        self.reinstall_signal_handlers()
+        threading.Thread(target=self._await, args=(read, abandon, within_s), name="stop", daemon=True).start()
+
+    def reinstall_signal_handlers(self) -> None:
+        """Set the handlers, also after a library (PySpark) has replaced them."""
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: self.requested.set())
+
+    def _await(self, read: int, abandon: Callable[[], None], within_s: float) -> None:
+        while os.read(read, 1)[0] not in SIGNALS:
+            pass
+        self.requested.set()
+        time.sleep(within_s)
+        abandon()
+
+
+IMMEDIATE_STARTS = 3  # failed starts without a wait
+LONGEST_S = 600.0  # so six starts an hour at most
+
+
+class StartBackoff:
+    """Counts consecutive starts without a committed unit and delays further ones, so that a restart policy does not
+    loop. The caller holds the lake's lock.
+
+    <lake>/_protolake/starts.json    {"failed": starts since the last one that committed a unit or ended normally,
+                                      "unit": the last committed unit when this start began}
+
+    The first few starts begin at once, as after any crash; each later one waits twice as long as the one before.
+    """
+
+    def __init__(self, lake: Lake, first_s: float):
+        """`first_s` is the first wait in seconds; 0 = no start ever waits."""
+        self._first_s = first_s
+        self._lake = lake
+        self.failed = 0
+
+    def begin(self) -> float:
+        """Count this start as failed until `succeeded`; returns the seconds that it has to wait."""
+        unit = max(self._lake.units(), default=0)
+        old = read_json(self._lake.here, self._lake.starts) or {}
+        self.failed = int(old["failed"]) if old.get("unit") == unit else 0
+        with contextlib.suppress(OSError):  # a full disk is waited for later
+            write_quickly(self._lake.here, self._lake.starts, {"failed": self.failed + 1, "unit": unit}, None)
+        return pause(self.failed, self._first_s)
+
+    def succeeded(self) -> None:
+        """The run ended normally: the next start does not wait."""
+        self._lake.here.delete(self._lake.starts)
+
+
+def pause(failed: int, first_s: float) -> float:
+    """Seconds that a start waits after `failed` failed starts."""
+    return 0.0 if failed < IMMEDIATE_STARTS else min(LONGEST_S, first_s * 2.0 ** min(failed - IMMEDIATE_STARTS, 20))
+
 
 FINAL_STATUS_TIMEOUT_S = 5.0
 

@@ -12,16 +12,54 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from spark_app.followers.events import spool
 from spark_app.followers.events.spool import SpoolWriter
 from spark_app.model.events import EventRow, Level
 from spark_app.model.log import log
 from spark_app.model.run_id import RUN_ID
-from spark_app.page.alerts.states import AlertState, Turn, advance
 from spark_app.page.files import PageFiles
 from spark_app.settings.watching import AlertRule
+
+State = Literal["ok", "pending", "firing"]
+Turn = Literal["firing", "resolved"]
+
+
+@dataclass(frozen=True)
+class AlertState:
+    """The state of an alert: pending while its condition holds for less than `for_s`, then firing, else ok.
+
+    Attributes:
+        since: when the state began, in seconds since 1970.
+        number: how many transitions there were: the odd ones are firing, the even ones resolved.
+    """
+
+    state: State = "ok"
+    since: float = 0.0
+    number: int = 0
+
+
+def advance(old: AlertState, holds: bool | None, for_s: float, moment: float) -> tuple[AlertState, Turn | None]:
+    """The next state, and what somebody is told.
+
+    Args:
+        holds: whether the condition holds; None = nobody knows, and nothing changes.
+        moment: seconds since 1970. A clock that was set back begins the wait anew.
+    """
+    if holds is None:
+        return old, None
+    if not holds:
+        if old.state == "firing":
+            return AlertState("ok", moment, old.number + 1), "resolved"
+        return (AlertState("ok", moment, old.number) if old.state == "pending" else old), None
+    if old.state == "firing":
+        return old, None
+    since = min(old.since, moment) if old.state == "pending" else moment
+    if moment - since >= for_s:
+        return AlertState("firing", moment, old.number + 1), "firing"
+    return AlertState("pending", since, old.number), None
+
 
 MOST_WAITING = 100  # transitions of one alert that nobody was told; then its state stays until one is
 SAVE_S = 10.0  # between two writes of what may be lost: since when a condition holds, and rows were seen

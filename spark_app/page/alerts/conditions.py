@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from spark_app.model.errors import ConfigurationError, UnreachableError
 from spark_app.model.log import log
+from spark_app.model.text import quoted
 from spark_app.page.queries.asking import LastingChild
-from spark_app.page.queries.quoting import quoted
 
 LONGEST = 2000
 WITHIN_S = 10.0  # for all conditions of a round

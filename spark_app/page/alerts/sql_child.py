@@ -22,10 +22,10 @@ import duckdb
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.place import Place
+from spark_app.model.text import quoted
 from spark_app.page.alerts.conditions import near
 from spark_app.page.queries.asking import reply
 from spark_app.page.queries.locked_tables import Refused, connect, first_line, names_in, open_tables
-from spark_app.page.queries.quoting import quoted
 from spark_app.tables.expectations.checks import columns_in_expression
 
 NUMBER = re.compile(rb"\d+(\.\d+)?")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import functools
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
@@ -15,19 +17,84 @@ from spark_app.followers.gold.definition import Definition
 from spark_app.lake.delta.manifest import Manifests
 from spark_app.lake.delta.table_handles import Tables
 from spark_app.lake.lake import Lake
-from spark_app.model.catalog import SchemaKey
+from spark_app.model.catalog import SchemaKey, read_schema_key
 from spark_app.model.errors import ConfigurationError, ContractError, UsageError
-from spark_app.page.lineage.gold_columns import gold_edges
+from spark_app.model.record_schemas import LINEAGE_SCHEMA
+from spark_app.page.lineage.columns import (
+    Shape,
+    bronze_edges,
+    dropped_sources,
+    gold_edges,
+    message_columns,
+    record_columns,
+    record_edges,
+    schemas_of,
+    shapes_of,
+    side_edges,
+    side_outputs,
+    silver_edges,
+)
 from spark_app.page.lineage.graph import APP, By, Edge, Graph, Node, Place
-from spark_app.page.lineage.record_columns import bronze_edges, record_edges, side_edges, side_outputs
-from spark_app.page.lineage.row_origins import RowOrigins
-from spark_app.page.lineage.sent_columns import message_columns, record_columns, schemas_of
-from spark_app.page.lineage.silver_columns import Shape, dropped_sources, shapes_of, silver_edges
 from spark_app.protobuf.schemas.ledger import Ledger
+from spark_app.recovery.backtest.scan import scan
 from spark_app.settings.models import Settings
 from spark_app.tables.admission import TableAdmission
 from spark_app.tables.definitions import projections_of
 from spark_app.tables.fixed_settings import check_rules
+
+KEYS = ("_topic", "_schema_id", "_schema_guid", "_definition")
+LANDED = "_landed_at"
+COLUMNS = pa.schema([*LINEAGE_SCHEMA, ("_schema_guid", pa.string()), ("_definition", pa.int64())])
+
+
+@dataclass(frozen=True)
+class RowOrigins:
+    """What the rows of a silver table say about their origin.
+
+    Attributes:
+        topics: sorted.
+        schemas: key of a schema -> rows that it wrote.
+        definitions: number of a definition -> schemas that wrote its rows; 0 = rows without one. That of the row which
+            landed last comes first.
+    """
+
+    rows: int = 0
+    topics: tuple[str, ...] = ()
+    schemas: Mapping[SchemaKey, int] = field(default_factory=dict)
+    definitions: Mapping[int, frozenset[SchemaKey]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(tables: Tables, table: str) -> RowOrigins:
+        """
+        Raises:
+            UnreachableError, ContractError: as `scan`.
+        """
+        parts = []
+        for batch in scan(tables.storage, tables.files(table), COLUMNS, (*KEYS, LANDED)):
+            grouped = pa.table(batch).group_by(list(KEYS), use_threads=False)
+            parts.append(grouped.aggregate([(LANDED, "max"), ([], "count_all")]))
+        return _summed(pa.concat_tables(parts).to_pylist()) if parts else RowOrigins()
+
+
+def _summed(groups: list[dict[str, Any]]) -> RowOrigins:
+    """
+    Args:
+        groups: the rows with the same values, each batch by itself.
+    """
+    rows: Counter[SchemaKey] = Counter()
+    wrote: defaultdict[int, set[SchemaKey]] = defaultdict(set)
+    landed: dict[int, Any] = {}
+    for one in groups:
+        key = read_schema_key(str(one["_schema_guid"] or one["_schema_id"]))
+        rows[key] += one["count_all"]
+        number, moment = one["_definition"] or 0, one[f"{LANDED}_max"]
+        wrote[number].add(key)
+        landed[number] = max(landed.get(number, moment), moment)
+    newest_first = sorted(landed, key=lambda number: (landed[number], number), reverse=True)
+    topics = sorted({one["_topic"] for one in groups})
+    definitions = {number: frozenset(wrote[number]) for number in newest_first}
+    return RowOrigins(rows.total(), tuple(topics), dict(rows), definitions)
+
 
 NOTHING = pa.schema([])
 ATTEMPTS, RETRY_S = 5, 0.2

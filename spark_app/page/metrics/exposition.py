@@ -19,6 +19,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from spark_app import __version__
+from spark_app.page.alerts.book import Book
 from spark_app.page.metrics.reading import STATES, Reading
 
 MOST_TABLES = 200
@@ -172,3 +173,18 @@ def registry_of(*collectors: Collector) -> CollectorRegistry:
     for collector in collectors:
         registry.register(collector)
     return registry
+
+
+class AlertCollector(Collector):
+    """The metrics of the alerts themselves, for a Prometheus that watches the watcher."""
+
+    def __init__(self, book: Book):
+        self._book = book
+
+    def collect(self) -> Iterator[Metric]:
+        states = GaugeMetricFamily("protolake_alert_firing", "1 while an alert fires", labels=["rule"])
+        for name, state in self._book.states().items():
+            states.add_metric([name], float(state.state == "firing"))
+        yield states
+        unsent = len(self._book.waiting())
+        yield GaugeMetricFamily("protolake_alerts_unsent", "transitions of alerts that wait to be sent", value=unsent)

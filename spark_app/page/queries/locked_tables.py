@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from spark_app.lake.delta.opened_table import open_table
+from spark_app.lake.files.storage import Storage
 from spark_app.lake.lake import Lake
-from spark_app.page.queries.parquet_rows import rows_of
-from spark_app.page.queries.quoting import quoted
+from spark_app.model.text import quoted
 
 MEMORY = "512MB"
 
@@ -118,3 +119,21 @@ def _with_all_columns(rows: duckdb.DuckDBPyRelation, empty: duckdb.DuckDBPyRelat
 
 def first_line(error: Exception) -> str:
     return str(error).strip().split("\n", 1)[0][:300]
+
+
+def rows_of(
+    con: duckdb.DuckDBPyConnection, storage: Storage, table: DeltaTable, keys: Sequence[str]
+) -> duckdb.DuckDBPyRelation:
+    """The rows of some of the table's files, at least one, which may lack columns on a local disk.
+
+    DuckDB opens files of a local disk itself. For those of a bucket it would need an extension, so Arrow opens them.
+
+    Args:
+        keys: of the files, as `storage` has them.
+    """
+    if storage.is_local:
+        return con.read_parquet([storage.uri(key) for key in keys], union_by_name=True)
+    import pyarrow.dataset as ds
+
+    schema = pa.schema(table.schema().to_arrow())
+    return con.from_arrow(ds.dataset(list(keys), schema=schema, format="parquet", filesystem=storage.arrow()))

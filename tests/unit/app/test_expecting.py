@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spark_app.app.cli import entry
-from spark_app.app.text.backtest import outcome_lines
+from spark_app.app.text import outcome_lines
 from spark_app.model.errors import ExitCode
 from spark_app.recovery.backtest.outcomes import Outcomes, RuleOutcome, TableOutcome
 from tests.support.frames import batch_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_app.app.cli import entry
-from spark_app.app.text.lineage import overview_lines, table_lines
+from spark_app.app.lineage_text import overview_lines, table_lines
 from spark_app.model.errors import ConfigurationError, ContractError, UsageError
 from spark_app.page.lineage import lake_graph
 from spark_app.page.lineage.lake_graph import LakeGraph

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from py4j.protocol import Py4JNetworkError
 
-from spark_app.app.text.status import status_lines
+from spark_app.app.text import status_lines
 from spark_app.lake.files.state_files import read_json, write_quickly
 from spark_app.model import errors
 from spark_app.model.causes import CAUSE_HELP, Cause

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_app.app.text.status import status_lines
+from spark_app.app.text import status_lines
 from spark_app.audit.snapshot import Snapshot
 from spark_app.followers.follower import Follower, Units
 from spark_app.followers.runner import FollowerRunner, Followers

@@ -14,7 +14,7 @@ from scripts import picture
 from scripts.local import status, table
 from scripts.local.program import Exit, Process
 from scripts.local.table import View
-from spark_app.app.text.status import notes, status_lines
+from spark_app.app.text import notes, status_lines
 from spark_app.lake.lake import Lake
 from tests.support.statuses import status_of
 

@@ -10,8 +10,7 @@ from deltalake import write_deltalake
 
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ExitCode
-from spark_app.page.alerts.alarm import Alarm
-from spark_app.page.alerts.sql_checks import SqlChecks, ask
+from spark_app.page.alerts.alarm import Alarm, SqlChecks, ask
 from spark_app.page.files import PageFiles
 from spark_app.settings.models import Settings
 from spark_app.settings.watching import AlertRule, Alerts

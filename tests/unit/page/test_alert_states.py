@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from spark_app.followers.events import spool
 from spark_app.lake.lake import Lake
 from spark_app.page.alerts import book as books
-from spark_app.page.alerts.book import Book, Judged
+from spark_app.page.alerts.book import AlertState, Book, Judged, advance
 from spark_app.page.alerts.measuring import History, measures_of
-from spark_app.page.alerts.states import AlertState, advance
 from spark_app.page.files import PageFiles
 from spark_app.page.metrics.reading import Reading
 from spark_app.settings.models import Settings

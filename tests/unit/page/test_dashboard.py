@@ -10,10 +10,9 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from spark_app.lake.lake import Lake
-from spark_app.page.alerts.alert_metrics import AlertCollector
 from spark_app.page.alerts.book import Book, Judged
 from spark_app.page.files import PageFiles
-from spark_app.page.metrics.exposition import LakeCollector, registry_of
+from spark_app.page.metrics.exposition import AlertCollector, LakeCollector, registry_of
 from spark_app.page.metrics.reading import Reading
 from spark_app.settings.watching import AlertRule
 from tests.support.statuses import EVERYTHING, status_of

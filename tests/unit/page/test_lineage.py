@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
-from spark_app.app.text.lineage import column_lines, table_lines
+from spark_app.app.lineage_text import column_lines, table_lines
 from spark_app.lake.lake import Lake
 from spark_app.page.lineage.graph import Graph, Place
 from spark_app.page.lineage.lake_graph import LakeGraph

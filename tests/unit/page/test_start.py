@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.app.text.status import status_lines
+from spark_app.app.text import status_lines
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ExitCode
 from spark_app.model.table_names import TableNames

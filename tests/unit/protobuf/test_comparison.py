@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.app.text.status import status_lines
+from spark_app.app.text import status_lines
 from spark_app.lake.lake import Lake
 from spark_app.model.schema_findings import Comparison
 from spark_app.protobuf.changes.outcomes import Judgement

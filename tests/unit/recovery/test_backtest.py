@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from spark_app.app.text.backtest import outcome_lines
+from spark_app.app.text import outcome_lines
 from spark_app.model.definitions import NO_RULES
 from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError, UsageError
 from spark_app.model.reports import Report

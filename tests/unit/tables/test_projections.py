@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from spark_app.app.text.backtest import outcome_lines
+from spark_app.app.text import outcome_lines
 from spark_app.audit.projected_columns import OTHER_KEY
 from spark_app.lake.files.hmac_key import fingerprint_of
 from spark_app.lake.files.state_files import read_durable

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_app.app.text.backtest import outcome_lines
+from spark_app.app.text import outcome_lines
 from spark_app.lake.lake import Lake
 from spark_app.model.definitions import MAX_RULES, Rule
 from spark_app.model.errors import UsageError

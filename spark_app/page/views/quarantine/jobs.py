@@ -8,10 +8,10 @@ from typing import Any
 
 from spark_app.lake.lake import Lake
 from spark_app.model.record_schemas import COORDINATES
+from spark_app.model.text import quoted
 from spark_app.page.clear_text import shows_clear_text
 from spark_app.page.format import escaped
 from spark_app.page.queries.locked_tables import connect, open_tables
-from spark_app.page.queries.quoting import quoted
 from spark_app.settings.models import Settings
 
 MOST_ROWS = 200

@@ -11,12 +11,12 @@ from typing import Any, Literal
 from nicegui import events, ui
 
 from spark_app.model.table_names import TableNames
+from spark_app.model.text import quoted
 from spark_app.page import charts
 from spark_app.page.clear_text import hidden_tables
 from spark_app.page.context import PATIENCE_S, PageContext
 from spark_app.page.format import amount, moment_of
 from spark_app.page.queries.asking import Child
-from spark_app.page.queries.quoting import quoted
 from spark_app.page.widgets import cells, draw, failure, grid, heading, status, table
 
 AT_ONCE = 2  # queries of all tabs; each may take 1 GiB, of which DuckDB may use 512 MB, and a core

@@ -10,8 +10,8 @@ from typing import Any
 import duckdb
 
 from spark_app.lake.lake import Lake
+from spark_app.model.text import quoted
 from spark_app.page.queries.locked_tables import connect, open_tables
-from spark_app.page.queries.quoting import quoted
 from spark_app.page.views.runs.events import LEVELS, LIFE, MOST, kinds_outside
 from spark_app.settings.models import Settings
 

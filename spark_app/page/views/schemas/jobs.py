@@ -11,7 +11,7 @@ from spark_app.model.catalog import OF_CHANGE, read_schema_key
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ContractError
 from spark_app.model.schema_findings import Comparison
-from spark_app.page.queries.quoting import quoted
+from spark_app.model.text import quoted
 from spark_app.protobuf.changes.declarations import file_lines
 from spark_app.protobuf.changes.field_names import other_names
 from spark_app.protobuf.schemas.ledger import Ledger

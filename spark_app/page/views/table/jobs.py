@@ -14,11 +14,10 @@ from spark_app.lake.delta.opened_table import open_table
 from spark_app.lake.files.state_files import read_json
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.lake import Lake
+from spark_app.model.text import quoted
 from spark_app.page.clear_text import hidden_tables, hidden_text
 from spark_app.page.format import LONGEST, json_value, shortened
-from spark_app.page.queries.locked_tables import connect
-from spark_app.page.queries.parquet_rows import rows_of
-from spark_app.page.queries.quoting import quoted
+from spark_app.page.queries.locked_tables import connect, rows_of
 from spark_app.settings.models import Settings
 from spark_app.tables.definitions import rules_of_table
 

@@ -9,10 +9,8 @@ from spark_app.lake.delta.opened_table import open_table
 from spark_app.lake.lake import Lake
 from spark_app.model.catalog import SchemaKey
 from spark_app.page.format import shortened
-from spark_app.page.lineage.graph import Edge, Graph
-from spark_app.page.lineage.lake_graph import LakeGraph
-from spark_app.page.lineage.row_origins import RowOrigins
-from spark_app.page.lineage.source_text import source_texts
+from spark_app.page.lineage.graph import Edge, Graph, source_texts
+from spark_app.page.lineage.lake_graph import LakeGraph, RowOrigins
 from spark_app.page.views.table.jobs import files_of
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.settings.models import Settings

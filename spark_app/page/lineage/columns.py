@@ -1,20 +1,134 @@
-"""What each column of a silver table is made of, by the definitions of its rows."""
+"""What the columns of each kind of table are made of: of the record, of the fields that were sent, of expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from spark_app.followers.gold.definition import Definition
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.projections import AS_SENT, Join, Projection
-from spark_app.page.lineage.graph import APP, By, Edge, Place
-from spark_app.page.lineage.sent_columns import Source, Sources
+from spark_app.model.record_schemas import LINEAGE_SCHEMA, SOURCE_SCHEMA
+from spark_app.model.table_names import TableNames
+from spark_app.model.wrapper import Wrapper
+from spark_app.page.lineage.graph import APP, By, Edge, Kind, Place
+from spark_app.protobuf.changes.field_names import other_names
+from spark_app.protobuf.columns.fields import column_fields, owner_of
+from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.protobuf.unwrap import COLUMN
 from spark_app.settings.references import Reference
 from spark_app.tables.sql.expressions import calls_hmac
 from spark_app.tables.sql.names import columns_in
+from spark_app.units.worker.table_rows import LINEAGE_OF
+
+OF_BRONZE = {**LINEAGE_OF, "_schema_id": "schema_id", "_schema_guid": "schema_guid", "_key": "key"}
+OF_TOPIC = {
+    **{name: name for name in SOURCE_SCHEMA.names},
+    "topic_id": "topic",
+    **dict.fromkeys(("schema_id", "schema_guid"), "value"),
+    **dict.fromkeys(("omitted_bytes", "omitted_sha256"), "value"),
+}
+
+
+def side_outputs(layout: TableNames) -> dict[str, tuple[str, Kind, str]]:
+    """Table -> (kind of its node, how records get there, from which table)."""
+    return {
+        layout.quarantine: ("quarantine", "quarantine", layout.bronze),
+        layout.deferred: ("deferred", "defer", layout.bronze),
+        layout.dropped: ("dropped", "drop", layout.bronze),
+        layout.resolved: ("resolved", "replay", layout.quarantine),
+    }
+
+
+def bronze_edges(bronze: str, columns: Iterable[str], topics: Sequence[str]) -> Iterator[Edge]:
+    """The edges to each column of bronze."""
+    for column in columns:
+        of_topic = OF_TOPIC.get(column)
+        if of_topic is None:
+            yield Edge(Place(APP), Place(bronze, column), By("made"))
+        else:
+            by = By("record" if column == of_topic else "derived")
+            yield from (Edge(Place(f"topic:{topic}", of_topic), Place(bronze, column), by) for topic in topics)
+
+
+def side_edges(table: str, columns: Iterable[str], origin: str, there: Iterable[str]) -> Iterator[Edge]:
+    """The edges to each column of a side output.
+
+    Args:
+        there: the columns of the table that the records come from.
+    """
+    known = set(there) - {"table"}  # each side output means another table by it
+    for column in columns:
+        target = Place(table, column)
+        if column in known:
+            yield Edge(Place(origin, column), target, By("record"))
+        else:
+            yield Edge(Place(APP), target, By("made"))
+
+
+def record_edges(silver: str, bronze: str) -> Iterator[Edge]:
+    """The edges to the columns about the record that every silver table has."""
+    for column in LINEAGE_SCHEMA.names:
+        yield Edge(Place(bronze, OF_BRONZE[column]), Place(silver, column), By("record"))
+
+
+Source = tuple[Place, By]
+Sources = Mapping[str, tuple[Source, ...]]  # path of a column -> what it is made of
+
+
+def record_columns(bronze: str) -> Sources:
+    """The columns about the record, which all silver tables may have."""
+    found: dict[str, tuple[Source, ...]] = {
+        name: ((Place(bronze, column), By("derived" if name == "_key" else "record")),)
+        for name, column in OF_BRONZE.items()
+    }
+    return found | {"_definition": ((Place(APP), By("made")),)}
+
+
+def schemas_of(ledger: Ledger, kind: str) -> list[SchemaKey]:
+    """The decodable schemas with messages of a message type."""
+    name, catalog = kind.partition("#")[0], ledger.catalog()
+    having = (key for key in catalog.decodable if name in ledger.message_names(key))
+    return [key for key in having if catalog.type_of(key, name) == kind]
+
+
+def message_columns(ledger: Ledger, messages: Iterable[str], wrapper: Wrapper | None) -> Sources:
+    """The columns that the messages of a silver table give.
+
+    Args:
+        messages: message types, `Wrapper/Inner` for a wrapped one.
+    """
+    found: dict[tuple[str, Place, By], list[SchemaKey]] = {}
+    for message in messages:
+        outer, _, inner = message.rpartition("/")
+        for key, path, place, by in _fields_of(ledger, inner):
+            found.setdefault((path, place, by), []).append(key)
+        if outer and wrapper is not None:
+            for key, path, place, by in _fields_of(ledger, outer):
+                if path.partition(".")[0] not in wrapper.own:
+                    found.setdefault((f"{COLUMN}.{path}", place, by), []).append(key)
+                    found.setdefault((COLUMN, Place(place.node), By("wrapper")), []).append(key)
+    sources: dict[str, tuple[Source, ...]] = {}
+    for (path, place, by), keys in found.items():
+        source = place, replace(by, schemas=tuple(dict.fromkeys(keys)))
+        sources[path] = (*sources.get(path, ()), source)
+    return sources
+
+
+def _fields_of(ledger: Ledger, kind: str) -> Iterator[tuple[SchemaKey, str, Place, By]]:
+    """(schema, path of the column, field, how) of a message type in all its schemas."""
+    for key in schemas_of(ledger, kind):
+        entry = ledger.entries[key]
+        message = ledger.message(key, kind.partition("#")[0])
+        if message is None:
+            continue
+        renamed = other_names(ledger.descriptor_set(entry.digest), ledger.decoded_set(entry))
+        for path, fields in column_fields(message):
+            names = [renamed.get((owner_of(field), field.number), (field.name, ""))[0] for field in fields]
+            by = By("field", number=fields[-1].number, message=owner_of(fields[-1]))
+            yield key, ".".join(path), Place(f"message:{kind}", ".".join(names)), by
 
 
 @dataclass(frozen=True)
@@ -153,3 +267,22 @@ def _inside(kind: pa.DataType) -> Collection[str]:
     if pa.types.is_map(kind):
         return _inside(kind.item_type)
     return _inside(kind.value_type) if pa.types.is_list(kind) else ()
+
+
+def gold_edges(gold: str, columns: pa.Schema, silver: str, there: pa.Schema, definition: Definition) -> Iterator[Edge]:
+    """The edges to each column of a gold table. A function of a field that silver has not got is one of the table.
+
+    Args:
+        columns: those that the gold table has.
+        there: those that the silver table has.
+    """
+    for column in columns.names:
+        target, aggregate = Place(gold, column), definition.aggregates.get(column)
+        if column == definition.key:
+            yield Edge(Place(silver, column), target, By("key"))
+        elif aggregate is None:
+            yield Edge(Place(APP), target, By("unknown"))
+        else:
+            field = definition.field_of(aggregate)
+            known = field if field in there.names else ""
+            yield Edge(Place(silver, known), target, By("aggregate", function=aggregate.function, reads=field))

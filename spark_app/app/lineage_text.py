@@ -9,8 +9,7 @@ from typing import Any
 
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.text import one_line
-from spark_app.page.lineage.graph import Edge, Graph, Place
-from spark_app.page.lineage.source_text import definitions_text, source_texts, use_text
+from spark_app.page.lineage.graph import Edge, Graph, Place, definitions_text, source_texts, use_text
 from spark_app.protobuf.schemas.ledger import Ledger
 
 WIDTH = 100

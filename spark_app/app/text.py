@@ -1,11 +1,16 @@
-"""The status as text, which the live table of `./scripts/run` shares."""
+"""What the commands `status`, `expect check` and `audit` print. The live table of `./scripts/run` shares the status."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spark_app.model.text import one_line
+
+if TYPE_CHECKING:
+    from spark_app.audit.verdict import Verdict
+    from spark_app.recovery.backtest.outcomes import Outcomes, RuleOutcome
+
 
 BY_ACTION = {"warn": "warned", "drop": "dropped", "quarantine": "quarantined"}  # action of the rules -> heading
 
@@ -154,3 +159,71 @@ def _by_number(key: str) -> tuple[int, str]:
 
 def _executors(executors: Mapping[str, int] | None) -> list[str]:
     return ["executors   {now:,} of {wanted:,} that the load needs".format(**executors)] if executors else []
+
+
+NAMED = "first failing rows"
+
+
+def outcome_lines(outcomes: Outcomes) -> list[str]:
+    """A line per table and rule, then where the rows came from, and what could not be checked."""
+    tables = outcomes.tables
+    since = f"only rows that landed at {outcomes.since.isoformat()} or later" if outcomes.since else "all rows"
+    wide = max([len(table) for table in tables] + [5]) + 2
+    names = [name for outcome in tables.values() for name in outcome.rules]
+    widest = max([len(name) for name in names] + [4]) + 2
+    lines = [f"{'table':<{wide}}{'rule':<{widest}}{'checked':>14}{'failed':>14}{'share':>11}  {NAMED}"]
+    for table, outcome in tables.items():
+        for name, rule in outcome.rules.items():
+            counts = f"{rule.checked:>14,}{rule.failed:>14,}{_share(rule.failed, rule.checked):>11}"
+            lines.append(f"{table:<{wide}}{name:<{widest}}{counts}  {_places(rule)}".rstrip())
+    lines += ["", f"{'table':<{wide}}{'rows of silver':>18}{'kept out of silver':>22}"]
+    lines += [f"{table:<{wide}}{outcome.silver:>18,}{outcome.bronze:>22,}" for table, outcome in tables.items()]
+    lines += ["", f"checked: {since}; those kept out of silver by rules were decoded from bronze"]
+    for table, outcome in tables.items():
+        if outcome.changed:
+            lines.append(
+                f"checked: {table} as it was sent, decoded from bronze: silver changes {', '.join(outcome.changed)}"
+            )
+    for reason, count in sorted(outcomes.undecodable.items()):
+        lines.append(f"not checked: {count:,} records that cannot be decoded now: {reason}")
+    for table, outcome in tables.items():
+        if outcome.unclear:
+            said = f"{outcome.unclear:,} rows of {table}, of unclear messages"
+            lines.append(f"not checked by rules in the .proto: {said}")
+    lines += [f"not checked: {name} applies to no table that exists" for name in outcomes.idle]
+    return lines
+
+
+def _share(failed: int, checked: int) -> str:
+    """A share that is not zero never looks like zero, and one that is not everything never like everything."""
+    if not failed:
+        return "0%"
+    if failed == checked:
+        return "100%"
+    share = 100 * failed / checked
+    return "< 0.01%" if share < 0.01 else "> 99.99%" if share > 99.99 else f"{share:.2f}%"
+
+
+def _places(rule: RuleOutcome) -> str:
+    return " ".join(f"{topic}/{partition}@{offset}" for topic, partition, offset in rule.rows)
+
+
+MOST_SHOWN = 10
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """A line per table, the notes, the first discrepancies of each kind, then the totals."""
+    from spark_app.audit.verdict import KINDS  # a health check prints a status and no verdict
+
+    lines = [f"{'table':<36}{'rows':>14}" + "".join(f"{kind:>11}" for kind in KINDS)]
+    for table in sorted({*verdict.rows, *(table for _, table in verdict.counts)}):
+        counts = "".join(f"{verdict.counts[kind, table]:>11,}" for kind in KINDS)
+        lines.append(f"{table:<36}{verdict.rows.get(table, 0):>14,}{counts}")
+    lines += ["", *(f"not proven: {count:,} {words}" for words, count in sorted(verdict.notes.items()))]
+    for kind, wrongs in verdict.named.items():
+        lines += [f"{kind}, the first ones:"]
+        lines += [f"  {w.table}  {w.what}{': ' + w.why if w.why else ''}" for w in wrongs[:MOST_SHOWN]]
+    lines += [f"{verdict.left:,} offsets were not ingested yet"] if verdict.left else []
+    speed = f"{verdict.records / max(verdict.seconds, 0.001):,.0f} records/s"
+    lines.append(f"{verdict.records:,} records up to unit {verdict.upto} audited in {verdict.seconds:.1f} s ({speed})")
+    return [*lines, "clean" if verdict.clean else "NOT CLEAN"]
