@@ -97,6 +97,7 @@ def test_a_sound_lake_stays_as_it_is(new_parts: NewParts) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_a_table_removed_by_hand_comes_back(new_parts: NewParts, capsys: pytest.CaptureFixture[str]) -> None:
     before = build(new_parts).read(UNO)
     ids = ids_of(new_parts().lake.root)
@@ -221,7 +222,7 @@ def test_a_replayed_row_that_was_deleted_comes_back(new_parts: NewParts) -> None
     check(parts)
 
 
-@pytest.mark.parametrize("at", [UNO, QUARANTINE])
+@pytest.mark.parametrize("at", [UNO, pytest.param(QUARANTINE, marks=pytest.mark.nightly)])
 def test_crash_after_the_decision_is_redone_once(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     parts = build(new_parts)
     shutil.rmtree(parts.lake.path(UNO))
@@ -272,6 +273,7 @@ def test_gold_that_differs_is_counted_and_replaced(new_parts: NewParts) -> None:
     check(parts)
 
 
+@pytest.mark.nightly
 def test_gold_that_is_only_behind_does_not_differ(new_parts: NewParts) -> None:
     parts = build(new_parts)
     parts.take(events(2, PLAYERS))

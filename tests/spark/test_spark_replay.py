@@ -90,7 +90,7 @@ def test_what_is_refused_after_the_request_is_not_its_business(new_parts: NewPar
     assert replay(parts, causes=["route_refused"])["refused"] == {"route_refused": 4}
 
 
-@pytest.mark.parametrize("where", ["write", "decide"])
+@pytest.mark.parametrize("where", ["write", pytest.param("decide", marks=pytest.mark.nightly)])
 def test_a_full_disk_leaves_the_request_where_it_is(
     new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -113,8 +113,8 @@ def test_a_full_disk_leaves_the_request_where_it_is(
     "error",
     [
         UnreachableError("the disk forgot"),
-        OSError(errno.EIO, os.strerror(errno.EIO)),
-        ConnectionResetError(104, "reset"),
+        pytest.param(OSError(errno.EIO, os.strerror(errno.EIO)), marks=pytest.mark.nightly),
+        pytest.param(ConnectionResetError(104, "reset"), marks=pytest.mark.nightly),
     ],
     ids=["unreachable", "broken disk", "connection"],
 )
@@ -152,6 +152,7 @@ def test_a_step_that_fails_in_spark_is_made_again(new_parts: NewParts, monkeypat
     assert placed(parts) == RESOLVED
 
 
+@pytest.mark.nightly
 def test_a_step_that_always_fails_is_answered_with_what_it_said(
     new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,7 +286,7 @@ def test_ids_that_were_given_up_are_asked_for_again(new_parts: NewParts, answers
 REFUSAL = (Cause.SCHEMA_INVALID, "over a cap that was raised since", 0.0)
 
 
-@pytest.mark.parametrize("table", ["silver_uno_events", "resolved_events"])
+@pytest.mark.parametrize("table", ["silver_uno_events", pytest.param("resolved_events", marks=pytest.mark.nightly)])
 def test_crash_after_the_decision_is_redone_once(
     new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
