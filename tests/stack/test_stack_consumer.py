@@ -221,8 +221,9 @@ def transactional(kafka: Kafka) -> Producer:
 
 
 def test_ranges_of_aborted_records_end_with_nothing_behind(
-    kafka: Kafka, own: OwnConsumer, topic: str, transactional: Producer
+    kafka: Kafka, own: OwnConsumer, topic: str, transactional: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(consumer, "BEHIND_S", 60.0)  # not even a busy machine needs as long without waiting for it
     ends: list[int] = []
     for number, commit in enumerate([True, False, False, True, False]):
         transactional.begin_transaction()
@@ -269,6 +270,7 @@ def test_a_transaction_that_is_open_is_an_end_that_is_behind(
     assert [one["value"] for one in read(own, Span(topic, 0, 2, 4))] == [b"c"]
 
 
+@pytest.mark.nightly
 def test_an_end_that_was_seen_long_ago_says_nothing_of_what_is_planned_now(
     kafka: Kafka, own: OwnConsumer, topic: str, transactional: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +290,7 @@ def test_an_end_that_was_seen_long_ago_says_nothing_of_what_is_planned_now(
     late.join()
 
 
+@pytest.mark.nightly
 def test_compacted_records_are_gaps(kafka: Kafka, own: OwnConsumer) -> None:
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.ms": "100"}
     topic = make_topic(kafka.bootstrap, **settings, **{"delete.retention.ms": "0", "max.compaction.lag.ms": "100"})
@@ -327,6 +330,7 @@ def test_records_that_kafka_no_longer_has_are_a_loss(kafka: Kafka, own: OwnConsu
     assert len(read(own, Span(topic, 0, 4, 10))) == 6
 
 
+@pytest.mark.nightly
 def test_a_topic_that_is_not_there_is_said(kafka: Kafka) -> None:
     unread = refusal(kafka, Span("nowhere", 0, 0, 1))
     assert unread.why == ReadFailure.SILENT
