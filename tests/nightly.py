@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -13,6 +12,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from scripts.local.arguments import Parser
+from scripts.local.errors import USAGE, LocalError
 from tests import tiers
 from tests.chaos import lanes
 from tests.chaos.options import Options
@@ -26,7 +27,15 @@ IN_FAST = "tools"  # runs in the fast tier if it is needed
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="./scripts/test --nightly")
+    try:
+        return _main()
+    except LocalError as fault:
+        print(f"nightly: {fault}", file=sys.stderr)
+        return fault.code
+
+
+def _main() -> int:
+    parser = Parser(prog="./scripts/test --nightly")
     parser.add_argument("shards", nargs="*", help=f"of {', '.join(SHARDS)}; none = those that are not green")
     parser.add_argument("--list", action="store_true", help="say what is not green, and run nothing")
     parser.add_argument("--needs", metavar="SHARD", help="exit with 0 if the changes need it")
@@ -62,8 +71,7 @@ def selected(needed: Parts, last: tiers.Record, minutes: float, workers: str) ->
 def nightly(names: list[str], workers: str) -> int:
     """Run whole shards, each from where its last run at this commit, or at one that differs in nothing of it, ended."""
     if changed := _git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{RECORD.relative_to(ROOT)}"):
-        print(f"nightly: the record names a commit: commit your changes first\n{changed}", file=sys.stderr)
-        return 64
+        raise LocalError(f"the record names a commit: commit your changes first\n{changed}", USAGE)
     head, failed = _git("rev-parse", "HEAD"), []
     for name in names:
         began = time.monotonic()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.local.errors import LocalError
 from tests import nightly, tiers
 from tests.chaos.scenarios import ENTRIES
 
@@ -147,8 +148,7 @@ def test_is_skipped(): pass
 """
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_a_run_goes_on_with_the_tests_that_have_not_passed(tmp_path: Path, workers: str) -> None:
+def test_a_run_goes_on_with_the_tests_that_have_not_passed(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     passed = tmp_path / "passed"
     passed.touch()
@@ -158,7 +158,7 @@ def test_a_run_goes_on_with_the_tests_that_have_not_passed(tmp_path: Path, worke
 
     def run() -> tuple[int, list[str]]:
         done = subprocess.run(
-            [*line, "-n", workers, "test_it.py"], cwd=tmp_path, env=environment, timeout=300, capture_output=True
+            [*line, "-n", "2", "test_it.py"], cwd=tmp_path, env=environment, timeout=300, capture_output=True
         )
         return done.returncode, sorted(json.loads(line)["test"].partition("::")[2] for line in passed.open())
 
@@ -198,4 +198,5 @@ def test_a_whole_shard_is_entered_with_its_commit_and_times(
 def test_uncommitted_changes_are_not_recorded(commit: Repository, tmp_path: Path) -> None:
     commit({"spark_app/a.py": ""})
     (tmp_path / "spark_app" / "a.py").write_text("X = 1")
-    assert nightly.nightly(["spark"], "2") == 64
+    with pytest.raises(LocalError, match=r"commit your changes first\n.*a\.py"):
+        nightly.nightly(["spark"], "2")

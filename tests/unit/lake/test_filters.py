@@ -61,7 +61,7 @@ def lost(folder: Path) -> list[str]:
 
 
 @given(filters.units())
-@examples(0.05)
+@examples(0.05, least=3)
 def test_filters_find_every_row(units: list[pa.Table]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         assert lost(write(Path(folder) / "lake", units).path(TABLE)) == []

@@ -134,7 +134,7 @@ def test_messages_that_are_nested_too_deep_are_shown_to_a_depth() -> None:
     ],
     ids=["nested", "numbers", "numbers cut", "groups", "closed groups", "text", "no text", "messages cut"],
 )
-@pytest.mark.parametrize("kind", [Event, Empty])
+@pytest.mark.parametrize("kind", [pytest.param(Event, marks=pytest.mark.nightly), Empty])
 def test_a_large_payload_takes_bounded_time_and_text(payload: bytes, kind: Any) -> None:
     began = time.process_time()
     kept, _ = readable(payload, kind)
