@@ -17,7 +17,7 @@ from scripts.local.errors import USAGE, LocalError
 from tests import tiers
 from tests.chaos import lanes
 from tests.chaos.options import Options
-from tests.tiers import RECORD, ROOT, SHARDS, Parts
+from tests.tiers import RECORD, ROOT, SHARDS, Parts, Shard
 
 PASSED = ROOT / "local" / "nightly"  # the tests that passed, by shard and commit
 SIZES = {"PROTOLAKE_TEST_EXAMPLES": "200", "PROTOLAKE_TEST_KILLS": "10"}
@@ -90,7 +90,7 @@ def run(name: str, parts: set[str], workers: str, passed: Path | None = None) ->
     shard = SHARDS[name]
     print(f"== {name}: {len(parts)} of {len(shard.parts)} parts", flush=True)
     if shard.scenarios:
-        return _play([part for part in shard.parts if part in parts], passed)
+        return _play(shard, parts, passed)
     if name == "e2e" and subprocess.run(["docker", "info"], capture_output=True, check=False).returncode:
         print("no container engine here: the e2e tests are not run")
         return False
@@ -101,17 +101,18 @@ def run(name: str, parts: set[str], workers: str, passed: Path | None = None) ->
     return subprocess.run(line, cwd=ROOT, env=sizes, check=False).returncode in (0, NO_TESTS)
 
 
-def _play(names: list[str], passed: Path | None) -> bool:
+def _play(shard: Shard, parts: set[str], passed: Path | None) -> bool:
     """Scenarios of the campaign."""
     done = {line["test"] for line in _read(passed)} if passed else set()
-    rest = tuple(name for name in names if name not in done)
+    rest = tuple(name for name in shard.parts if name in parts - done)
+    seed = random.SystemRandom().randrange(1_000_000)
 
     def note(name: str, seconds: float) -> None:
         if passed:
             with passed.open("a") as file:
                 file.write(json.dumps({"test": name, "seconds": round(seconds, 1)}) + "\n")
 
-    return not lanes.play(Options(rest, "nightly", random.SystemRandom().randrange(1_000_000), lanes=LANES), note)
+    return not lanes.play(Options(rest, "nightly", seed, lanes=LANES, storage=shard.storage), note)
 
 
 def _resume(name: str, head: str) -> Path:

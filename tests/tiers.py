@@ -23,9 +23,10 @@ ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "tests" / "nightly.json"
 TOOLS = ("tests/unit/benches", "tests/unit/chaos", "tests/unit/local")
 CRASHES = (
-    *("failpoints", "failpoints_of_recovery", "rules", "merges", "kills", "expectations", "takeovers", "power"),
-    *("power_of_commits", "checkpoint", "damage", "relaunch", "growth"),
+    *("failpoints", "failpoints_of_recovery", "rules", "merges", "kills", "expectations", "power", "power_of_commits"),
+    *("checkpoint", "damage", "relaunch", "growth"),
 )
+BUCKETS = ("failpoints", "takeovers")  # some steps are those of a lake in a bucket
 UNTIMED_S = 60.0  # of a test file that was never run; a scenario takes four times as long
 
 
@@ -37,11 +38,13 @@ class Shard:
         marks: the marker expression of pytest; "" = scenarios of the campaign.
         folders: of the test files.
         scenarios: of the campaign.
+        storage: where their lakes are.
     """
 
     marks: str = ""
     folders: tuple[str, ...] = ()
     scenarios: tuple[str, ...] = ()
+    storage: str = "local"
 
     @functools.cached_property
     def parts(self) -> tuple[str, ...]:
@@ -56,7 +59,8 @@ SHARDS = {
     "stack": Shard("stack and nightly and not bench", ("tests/stack", "tests/stores")),
     "browser": Shard("browser and nightly", ("tests/browser",)),
     "crashes": Shard(scenarios=CRASHES),
-    "faults": Shard(scenarios=tuple(name for name in ENTRIES if name not in CRASHES)),
+    "buckets": Shard(scenarios=BUCKETS, storage="s3"),
+    "faults": Shard(scenarios=tuple(name for name in ENTRIES if name not in CRASHES + BUCKETS)),
     "e2e": Shard("e2e", ("tests/e2e",)),
 }
 # What a changed file needs, by the first pattern that fits: whole shards, or the parts of a shard that fit a pattern.
@@ -74,7 +78,7 @@ NEEDS = {
     ".dockerignore": "e2e",
     "*/Dockerfile": "e2e",
     "spark_app/image/*": "e2e",
-    "*.lock": "unit spark stack browser crashes faults e2e",
+    "*.lock": "unit spark stack browser crashes buckets faults e2e",
     "proto/*": "stack",
     "producer/*": "stack",
     "spark_app/audit/*": "unit stack:*audit*",
@@ -85,15 +89,15 @@ NEEDS = {
     "spark_app/protobuf/*": "unit spark stack:*schema* stack:*registry*",
     "spark_app/sources/files/*": "unit spark:*file* stack:*local*",
     "spark_app/sources/*": "unit stack faults",
-    "spark_app/lake/*": "unit spark stack crashes",
-    "spark_app/units/*": "spark stack crashes faults",
+    "spark_app/lake/*": "unit spark stack crashes buckets",
+    "spark_app/units/*": "spark stack crashes buckets faults",
     "spark_app/settings/*": "unit stack",
     "spark_app/app/*": "stack faults",
-    "spark_app/*": "unit spark stack crashes faults",
+    "spark_app/*": "unit spark stack crashes buckets faults",
     "scripts/benches/*": "tools",
     "scripts/*": "tools stack:*local*",
     "tests/chaos/scenarios/__init__.py": "tools",
-    "tests/chaos/*": "tools crashes faults",
+    "tests/chaos/*": "tools crashes buckets faults",
 }
 
 Parts = dict[str, set[str]]  # by shard

@@ -8,22 +8,19 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 from scripts.local.artifacts import ROOT
 from tests.chaos.options import Options, of_one
-from tests.chaos.scenarios import ENTRIES
 
 
 def play(options: Options, note: Callable[[str, float], None] = lambda name, seconds: None) -> list[str]:
-    """Run all, each where it can be; returns the names of those that did not exit with 0. `note` gets the others and
-    their seconds. An interruption ends them all."""
+    """Run all; returns the names of those that did not exit with 0. `note` gets the others and their seconds. An
+    interruption ends them all."""
     running: list[subprocess.Popen[bytes]] = []
 
     def play_one(name: str) -> int:
         began = time.monotonic()
-        one = replace(options, storage=ENTRIES[name].storage or options.storage)
-        process = subprocess.Popen([sys.executable, "-m", "tests.chaos", *of_one(one, name)], cwd=ROOT)
+        process = subprocess.Popen([sys.executable, "-m", "tests.chaos", *of_one(options, name)], cwd=ROOT)
         running.append(process)
         if not process.wait():
             note(name, time.monotonic() - began)

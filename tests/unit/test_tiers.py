@@ -93,9 +93,9 @@ def test_new_removed_and_uncommitted_files_are_changes(commit: Repository, tmp_p
         ("spark_app/image/run", {"e2e"}),
         (".env", {"e2e"}),
         ("requirements.lock", {*tiers.SHARDS} - {"tools"}),
-        ("spark_app/units/driver/unit.py", {"spark", "stack", "crashes", "faults"}),
+        ("spark_app/units/driver/unit.py", {"spark", "stack", "crashes", "buckets", "faults"}),
         ("scripts/benches/drain.py", {"tools"}),
-        ("tests/chaos/stage.py", {"tools", "crashes", "faults"}),
+        ("tests/chaos/stage.py", {"tools", "crashes", "buckets", "faults"}),
         ("tests/chaos/scenarios/kills.py", {"crashes": ["kills"]}),
         ("tests/spark/test_spark_gold.py", {"spark": ["tests/spark/test_spark_gold.py"]}),
         ("tests/e2e/compose.py", {"e2e": ["tests/e2e/test_compose.py", "tests/e2e/test_compose_cluster.py"]}),
@@ -114,7 +114,9 @@ def test_every_package_and_scenario_is_known() -> None:
         "spark_app/*",
         "spark_app/sources/files/*",
     }
-    assert {*tiers.SHARDS["crashes"].scenarios, *tiers.SHARDS["faults"].scenarios} == ENTRIES.keys()
+    assert {name for shard in tiers.SHARDS.values() for name in shard.scenarios} == ENTRIES.keys()
+    for shard in tiers.SHARDS.values():
+        assert {ENTRIES[name].storage for name in shard.scenarios} <= {"", shard.storage}
     needs = {need.partition(":")[0] for line in tiers.NEEDS.values() for need in line.split()}
     assert needs <= tiers.SHARDS.keys()
 

@@ -12,6 +12,7 @@ import pytest
 
 from scripts.local.artifacts import ROOT
 from scripts.local.errors import LocalError
+from tests.chaos import lanes
 from tests.chaos.options import command, of_one, parse
 from tests.chaos.outcome import PAGE, PUBLISHED, Outcome, page, record
 from tests.chaos.scenarios import ANCHORS, ENTRIES, TIERS
@@ -68,6 +69,23 @@ def test_the_command_of_a_result_repeats_it() -> None:
 def test_a_lane_plays_one_scenario_as_it_was_asked_for() -> None:
     options = parse(["kills", "power", "--lanes", "2", "--seed", "7", "--keep"])
     assert parse(of_one(options, "power")) == replace(options, names=("power",), lanes=1)
+
+
+def test_lanes_tell_who_lost_nothing_and_name_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Scenario:
+        def __init__(self, line: list[str], cwd: object):
+            self.returncode = 65 if "power" in line else 0
+
+        def wait(self) -> int:
+            return self.returncode
+
+        def terminate(self) -> None:
+            pass
+
+    monkeypatch.setattr(lanes.subprocess, "Popen", Scenario)
+    clean: list[str] = []
+    assert lanes.play(parse(["kills", "power", "--lanes", "2"]), lambda name, seconds: clean.append(name)) == ["power"]
+    assert clean == ["kills"]
 
 
 def test_a_seed_is_drawn_when_none_is_given() -> None:
