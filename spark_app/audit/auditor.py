@@ -10,18 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from spark_app.audit.acks import Acknowledged, read_acks
 from spark_app.audit.broker import Kafka
-from spark_app.audit.check_bronze import check_bronze
+from spark_app.audit.check_bronze import Acknowledged, check_bronze, read_acks
 from spark_app.audit.check_expectations import check_kept_out
-from spark_app.audit.check_extra_rows import check_outside
 from spark_app.audit.check_gold import check_gold
-from spark_app.audit.check_paused import check_pauses, check_waiting
-from spark_app.audit.check_placement import check_placed
+from spark_app.audit.check_placement import check_outside, check_pauses, check_placed, check_waiting
 from spark_app.audit.check_quarantine import check_quarantine
 from spark_app.audit.check_silver import check_silver
-from spark_app.audit.chunk import Chunk
-from spark_app.audit.offset_index import OffsetIndex
+from spark_app.audit.chunk import Chunk, OffsetIndex
 from spark_app.audit.record_rules import RecordRules
 from spark_app.audit.snapshot import Snapshot
 from spark_app.audit.source_files import Files

@@ -19,8 +19,7 @@ from google.protobuf.message import DecodeError, Message
 
 from spark_app.audit.expected import Column, Json, NotUtf8, TimestampOutOfRange, columns_of
 from spark_app.audit.frames import KEY_HEADER, Frame, cause_of_bare, frame_of, is_schema_id
-from spark_app.audit.renamed_fields import RenamedFields
-from spark_app.audit.schemas import Reading, Schemas
+from spark_app.audit.schemas import Reading, RenamedFields, Schemas
 from spark_app.audit.source_records import Records
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.causes import Cause

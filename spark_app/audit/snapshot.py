@@ -15,8 +15,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from spark_app.audit.renamed_fields import RenamedFields
-from spark_app.audit.schemas import Schemas
+from spark_app.audit.schemas import RenamedFields, Schemas
 from spark_app.lake.files.state_files import read_durable, read_json
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.files.store_errors import is_store_error

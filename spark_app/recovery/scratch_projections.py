@@ -23,7 +23,7 @@ from spark_app.model.record_schemas import LINEAGE_COORDINATES
 from spark_app.model.reports import FileEntry, Report
 from spark_app.protobuf.columns.fit import known_types, table_columns
 from spark_app.tables.definitions import projections_of
-from spark_app.tables.projections.projector import project
+from spark_app.tables.projections.row_projections import project
 from spark_app.tables.references.joining import join
 from spark_app.tables.sql.expressions import calls_hmac
 from spark_app.tables.sql.names import columns_in

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as attribute
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ NAME = re.compile(r"[a-z0-9_]{1,64}")
 LONGEST_DETAIL = 200  # characters of a routing value in quarantine; the raw record contains all of it
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 By = Literal["field", "message", "both"]
+T = TypeVar("T", pa.Table, pa.Array)
 
 
 @dataclass(frozen=True)
@@ -149,3 +150,10 @@ def _field_values(table: pa.Table, count: int, name: str) -> tuple[np.ndarray, l
         return np.zeros(count, np.int64), [None]
     encoded = pc.dictionary_encode(table.column(index).combine_chunks(), null_encoding="encode")
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
+
+
+def pick(source: T, rows: np.ndarray) -> T:
+    """The rows of a table or an array, without a copy when they are all of them in order."""
+    if len(rows) == len(source) and (len(rows) < 2 or bool((np.diff(rows) == 1).all())):
+        return source
+    return source.take(pa.array(rows))

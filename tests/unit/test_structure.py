@@ -215,7 +215,7 @@ NOT_OF_A_LAKE = {
     "units/spark/cluster.py": "the secret of a cluster",
     "units/spark/standalone.py": "the options of Spark's own servers",
     "app/training.py": "the class archive",
-    "audit/acks.py": "the acks of a producer",
+    "audit/check_bronze.py": "the acks of a producer",
     "protobuf/changes/check.py": "the .proto file that somebody wants to register",
     "sources/files/folder.py": "the folder of files that are taken in",
     "page/files.py": "the files of the page beside those of the lake",

@@ -16,8 +16,7 @@ import pyarrow as pa
 from spark_app.model.definitions import Action, Definition, Definitions, Origin, Rule
 from spark_app.model.reports import add_counts
 from spark_app.tables.expectations.checks import select_needed
-from spark_app.tables.pick import pick
-from spark_app.tables.route import Routed
+from spark_app.tables.route import Routed, pick
 from spark_app.tables.sql.engine import failures
 
 KEEP_OUT: tuple[Action, ...] = ("quarantine", "drop")

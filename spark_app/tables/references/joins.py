@@ -13,7 +13,7 @@ from spark_app.model.log import log
 from spark_app.model.projections import Join
 from spark_app.settings.references import Reference
 from spark_app.tables.expectations.checks import LINEAGE, unknown_column
-from spark_app.tables.references.lookup import is_key, is_text
+from spark_app.tables.references.joining import is_key, is_text
 from spark_app.tables.references.snapshots import Version
 from spark_app.tables.references.tables import ReferenceTables
 

@@ -11,8 +11,7 @@ from spark_app.model.catalog import Catalog
 from spark_app.model.causes import Reject
 from spark_app.protobuf import unwrap
 from spark_app.protobuf.columns.fit import fit, known_types, table_columns
-from spark_app.tables.pick import pick
-from spark_app.tables.route import Routed, route
+from spark_app.tables.route import Routed, pick, route
 from spark_app.units.worker.task_plan import TaskPlan
 
 Fitted = tuple[np.ndarray, pa.Table, list[Reject]]

@@ -24,9 +24,8 @@ from spark_app.protobuf.keys import read_keys
 from spark_app.tables.expectations import row_checks
 from spark_app.tables.expectations.proto_rules import VIOLATED, judge_of
 from spark_app.tables.expectations.row_checks import Checked
-from spark_app.tables.pick import pick
 from spark_app.tables.projections.row_projections import RowProjections
-from spark_app.tables.route import Routed
+from spark_app.tables.route import Routed, pick
 from spark_app.units.worker import table_rows
 from spark_app.units.worker.buffers import Buffers
 from spark_app.units.worker.placement import Placement

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from spark_app.lake.files import failpoints
 from spark_app.model.catalog import Catalog
 from spark_app.model.reports import Report
-from spark_app.tables.pick import pick
 from spark_app.tables.projections.row_projections import RowProjections
+from spark_app.tables.route import pick
 from spark_app.units.worker import table_rows
 from spark_app.units.worker.buffers import Buffers
 from spark_app.units.worker.placement import Placement

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_app.model.projections import Projection
-from spark_app.tables.projections.projector import project
+from spark_app.tables.projections.row_projections import project
 from tests.support.examples import examples
 from tests.support.frames import batch_of
 from tests.support.projections import GROWN, UNO, event, faults, hashed, lake_of, rows
