@@ -8,8 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from spark_app.model.aliases import Aliases
-from spark_app.model.field_ids import NO_IDS, FieldIds
+from spark_app.model.columns import NO_IDS, Aliases, FieldIds
 
 # A message index of Confluent's frame: the path from the file to the message; [0] is the first message.
 MessageIndex = tuple[int, ...]

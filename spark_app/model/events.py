@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
+
+RUN_ID = uuid.uuid4().hex[:12]  # the name of this process in manifests and events
+
 
 Level = Literal["INFO", "WARN", "ERROR"]
 

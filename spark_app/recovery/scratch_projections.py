@@ -17,8 +17,8 @@ from spark_app.lake.delta import parquet as files
 from spark_app.lake.files.hmac_key import fingerprint_of, read_key
 from spark_app.lake.files.reference_files import key_of
 from spark_app.lake.files.storage import Storage
+from spark_app.model.definitions import Join, Projection
 from spark_app.model.log import log
-from spark_app.model.projections import Join, Projection
 from spark_app.model.record_schemas import LINEAGE_COORDINATES
 from spark_app.model.reports import FileEntry, Report
 from spark_app.protobuf.columns.fit import known_types, table_columns

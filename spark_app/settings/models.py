@@ -7,24 +7,136 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from spark_app.model import wrapper
 from spark_app.model.definitions import MAX_RULES
 from spark_app.model.gold_functions import GOLD_FUNCTIONS
 from spark_app.model.place import ADDRESS, UNTESTED, Place
+from spark_app.model.schema_findings import Kind, Policy, suited
 from spark_app.model.table_names import TableNames
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
-from spark_app.settings.decoding import Decode, Wrapper
-from spark_app.settings.following import Events, Followers
-from spark_app.settings.references import Reference, ReferenceName, joined_names
 from spark_app.settings.renamed import in_environment
-from spark_app.settings.schema_changes import Changes
-from spark_app.settings.silver import Silver, folded
-from spark_app.settings.sources import Source
+from spark_app.settings.silver import Reference, ReferenceName, Silver, folded, joined_names
 from spark_app.settings.spark_cluster import SparkSettings
 from spark_app.settings.storing import LakeSettings, Store
 from spark_app.settings.watching import Alerts, Page
+
+if TYPE_CHECKING:
+    FunctionName = str
+
+
+class Followers(Section):
+    """This section sets how much is kept for followers of the units, such as gold and the events, that are behind."""
+
+    max_bytes: PositiveInt = Field(
+        4 << 30, description="bytes of manifests that are kept for each follower that is behind; see docs/events.md"
+    )
+
+
+class Events(Section):
+    """This section sets how often events are written to the table of events, and how long it keeps them."""
+
+    interval_s: PositiveFloat = Field(10.0, description="seconds between two files of the table")
+    keep_days: PositiveFloat = Field(30.0, description="days after which events are removed")
+
+
+def _check_policies(changes: dict[Kind, Policy]) -> dict[Kind, Policy]:
+    for kind, policy in changes.items():
+        if suited(kind, policy) != policy:
+            raise ValueError(f"{kind} = {policy}: alias is for a rename, and new_column for a change of name or type")
+    return changes
+
+
+Changes = Annotated[dict[Kind, Policy], AfterValidator(_check_policies)]
+
+
+class Source(Section):
+    """This section sets where records come from: the topics of [kafka], or the files of a folder."""
+
+    kind: Literal["kafka", "files"] = Field("kafka", description="kafka = topics; files = each new file of a folder")
+    path: str = Field("", description="with files: the folder, or s3://bucket/prefix")
+    name: str = Field(
+        "files",
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="with files: name that the tables show as topic; never changes",
+    )
+    format: Literal["auto", "parquet", "json", "delta"] = Field(
+        "auto", description="auto = delta if the folder is a Delta table, else by the ending of each file's name"
+    )
+    value: str = Field("value", min_length=1, description="column of the framed bytes; text is base64")
+    key: str = Field("key", description="column of the key; text is base64")
+    headers: str = Field("headers", description="column of the headers, in one of the forms of docs/files.md")
+    timestamp: str = Field("timestamp", description="column of the record's time; integers are milliseconds since 1970")
+    settle_s: NonNegativeFloat = Field(2.0, description="seconds that a file must stay unchanged before it is taken")
+    full_list_s: PositiveFloat = Field(
+        300.0, description="seconds between lists of the whole folder, which find late names and replaced files"
+    )
+    late_keys: PositiveInt = Field(
+        1000, description="so many of the last names, in the order of names, are looked at again in each list"
+    )
+
+    @model_validator(mode="after")
+    def _names_a_folder(self) -> Source:
+        if self.kind == "files" and not self.path:
+            raise ValueError('kind = "files" needs path, the folder of the files')
+        return self
+
+
+class Decode(Section):
+    """This section sets how frames, keys and payloads are decoded."""
+
+    strict: bool = Field(
+        True, description="Google's parser checks each record; false = only where the fast decoder refuses one"
+    )
+    defaults: bool = Field(
+        True, description="a scalar without presence that is absent lands as its default; false = as NULL"
+    )
+    message_index: Literal["", "registered", "descriptor", "without_map_entries"] = Field(
+        "",
+        description="whether map entries count in a message index, see docs/decoding.md; empty = as the lake has it: "
+        "registered, or descriptor in one of an earlier release",
+    )
+    unframed_schema_id: int = Field(
+        0, ge=0, lt=2**31, description="schema of records without a frame; 0 = such records go to quarantine"
+    )
+    unframed_message: str = Field("", description="full name of their message; empty = the first of the schema")
+    framed_keys: bool = Field(False, description="record keys are framed Protobuf too: decode them to JSON in _key")
+
+    @model_validator(mode="after")
+    def _names_a_schema(self) -> Decode:
+        if self.unframed_message and not self.unframed_schema_id:
+            raise ValueError("unframed_message is of no use without unframed_schema_id")
+        return self
+
+
+class Wrapper(Section):
+    """This section sets the fields of a wrapper, which carries the event as bytes; the event may have any schema."""
+
+    payload: str = Field("", description="field that holds the event, framed or bare; empty = the message is the event")
+    schema_id: str = Field("", description="field that holds the event's schema id; empty = every payload has a frame")
+
+    @model_validator(mode="after")
+    def _names_a_payload(self) -> Wrapper:
+        if self.schema_id and not self.payload:
+            raise ValueError("schema_id is of no use without payload")
+        return self
+
+    @property
+    def names(self) -> wrapper.Wrapper | None:
+        """The wrapper's fields; None = the records' messages are the events."""
+        return wrapper.Wrapper(self.payload, self.schema_id) if self.payload else None
+
 
 PREFIX = "PROTOLAKE_"
 ExpectationName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
@@ -184,12 +296,6 @@ class Batch(Section):
     max_attempts: PositiveInt = Field(
         3, description="failed attempts at a batch before it is written to bronze alone, and deferred"
     )
-
-
-if TYPE_CHECKING:
-    FunctionName = str
-else:
-    FunctionName = Literal[tuple(GOLD_FUNCTIONS)]
 
 
 class Aggregate(Section):

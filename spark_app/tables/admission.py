@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from spark_app.lake.files.state_files import read_durable, write_durably
 from spark_app.lake.lake import Lake
-from spark_app.model.aliases import column_of
 from spark_app.model.catalog import Catalog
+from spark_app.model.columns import column_of
 from spark_app.model.errors import UsageError
 from spark_app.model.log import log
 from spark_app.protobuf.columns import decimals

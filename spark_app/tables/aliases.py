@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from spark_app.model.aliases import Aliases, inside, merge_aliases
 from spark_app.model.catalog import Catalog
+from spark_app.model.columns import Aliases, inside, merge_aliases
 from spark_app.protobuf import unwrap
 from spark_app.protobuf.columns.fit import NOTHING
 

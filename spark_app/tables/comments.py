@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from spark_app.model.comments import Comments, Path
+from spark_app.model.columns import Comments, Path
 from spark_app.model.table_names import TableNames
 from spark_app.protobuf.columns.comments import column_comments
 from spark_app.protobuf.schemas.ledger import Ledger

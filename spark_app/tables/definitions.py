@@ -16,8 +16,7 @@ from typing import Any
 
 from spark_app.lake.files.state_files import read_durable, write_durably
 from spark_app.lake.lake import Lake
-from spark_app.model.definitions import Definition, Definitions, Rule
-from spark_app.model.projections import AS_SENT, Projection
+from spark_app.model.definitions import AS_SENT, Definition, Definitions, Projection, Rule
 from spark_app.settings.models import Expectation
 
 

@@ -22,13 +22,12 @@ from producer.games import Event
 from producer.schemas import PROTO_FOLDER, SchemaVersion, compile_version
 from spark_app.followers.gold.compute import AggregateComputer
 from spark_app.lake.lake import Lake
-from spark_app.model.offsets import Offsets, Span
+from spark_app.model.offsets import Offsets, ReadFailed, ReadFailure, Span
 from spark_app.model.reports import Report
 from spark_app.protobuf.schemas.descriptors import compile_schema
 from spark_app.protobuf.schemas.registry import ROOT, Sources
 from spark_app.recovery.executor import RequestExecutor
 from spark_app.settings.models import Settings
-from spark_app.sources.read_failed import ReadFailed, ReadFailure
 from spark_app.units.driver.deferred import DeferredDecoder
 from spark_app.units.driver.disk_space import DiskSpaceGuard
 from spark_app.units.driver.ingest import Ingest

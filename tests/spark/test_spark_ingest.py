@@ -15,8 +15,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spark_app.model.errors import ContractError, SchemaBump
-from spark_app.model.offsets import Span
-from spark_app.sources.read_failed import ReadFailed, ReadFailure
+from spark_app.model.offsets import ReadFailed, ReadFailure, Span
 from spark_app.units.driver import unit
 from spark_app.units.driver.ingest import MAX_LAND_ATTEMPTS
 from tests.spark.parts import ORIGIN, Killed, Parts, events, killed, offsets, records, source

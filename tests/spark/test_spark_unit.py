@@ -14,9 +14,8 @@ from pyspark.sql import SparkSession
 
 from spark_app.lake.files.local import LocalStorage
 from spark_app.model.errors import SchemaBump, last_message_line
-from spark_app.model.offsets import Span
+from spark_app.model.offsets import ReadFailed, Span
 from spark_app.model.reports import Report
-from spark_app.sources.read_failed import ReadFailed
 from spark_app.units.driver import unit
 from spark_app.units.driver.job_input import Gather, Records, Task
 from spark_app.units.driver.reader import FROM_BRONZE, read_bronze

@@ -10,12 +10,11 @@ import pytest
 from confluent_kafka import KafkaError
 
 from spark_app.model.errors import ExitCode
-from spark_app.model.offsets import Span
+from spark_app.model.offsets import ReadFailed, Span
 from spark_app.settings.connections import KafkaSettings
 from spark_app.sources.kafka import broker_access
 from spark_app.sources.kafka.consumer import input as kafka_input
 from spark_app.sources.kafka.consumer.input import Share
-from spark_app.sources.read_failed import ReadFailed
 from tests.chaos.stage import Stage, kill, wait_for
 from tests.support import tokens
 from tests.support.secure import PASSWORD, USER, SecureKafka

@@ -15,8 +15,7 @@ import pytest
 
 from spark_app.lake.files.local import LocalStorage
 from spark_app.model.errors import ContractError
-from spark_app.settings.models import Batch
-from spark_app.settings.sources import Source
+from spark_app.settings.models import Batch, Source
 from spark_app.sources.files import listing as finding
 from spark_app.sources.files.columns import SourceColumns
 from spark_app.sources.files.folder import DiskFolder, Listed

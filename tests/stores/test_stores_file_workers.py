@@ -17,11 +17,11 @@ import pytest
 from spark_app.lake.files.store_errors import failed as store_failed
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, UnreachableError
+from spark_app.model.offsets import ReadFailure
 from spark_app.model.reports import Report
 from spark_app.settings.models import Settings
 from spark_app.sources.files.folder import DiskFolder, Listed
 from spark_app.sources.files.input import FileFailed
-from spark_app.sources.read_failed import ReadFailure
 from spark_app.units.driver import file_stream, worker_check
 from spark_app.units.driver.file_stream import FileStream, origin_of
 from spark_app.units.driver.open_lake import OpenLake

@@ -21,7 +21,7 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, UnreachableError
 from spark_app.model.place import Place
 from spark_app.settings.models import Settings
-from spark_app.settings.references import Reference
+from spark_app.settings.silver import Reference
 from spark_app.tables.references.source_table import ReferenceRefused, SourceTable
 from spark_app.tables.references.tables import ReferenceTables
 from tests.support.references import section

@@ -28,10 +28,9 @@ from spark_app.lake.delta.maintenance import Maintainer
 from spark_app.lake.delta.table_handles import Tables
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
-from spark_app.model.comments import Comments
-from spark_app.model.events import Event, EventRow
+from spark_app.model.columns import Comments
+from spark_app.model.events import RUN_ID, Event, EventRow
 from spark_app.model.log import log
-from spark_app.model.run_id import RUN_ID
 from spark_app.settings.models import Settings
 
 MOST_UNITS = 100  # per commit: with a thousand tables the counts of a unit take 0.1 MiB

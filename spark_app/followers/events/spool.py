@@ -21,9 +21,8 @@ from posixpath import basename
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import TakenOver
-from spark_app.model.events import Event, EventRow
+from spark_app.model.events import RUN_ID, Event, EventRow
 from spark_app.model.log import log
-from spark_app.model.run_id import RUN_ID
 
 PER_FILE = 100  # events
 MOST_UNWRITTEN = 1000  # events that wait in memory for free disk space

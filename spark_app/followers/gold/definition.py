@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spark_app.followers.gold.aggregates import with_source
-from spark_app.model.comments import Comments, Path
+from spark_app.model.columns import Comments, Path
 from spark_app.model.gold_functions import GOLD_FUNCTIONS, Merge
 from spark_app.settings.models import Aggregate, Settings
 

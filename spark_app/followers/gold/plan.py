@@ -16,7 +16,7 @@ from spark_app.followers.follower import Units
 from spark_app.followers.gold.definition import Definition
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.lake.files.state_files import read_json, write_durably
-from spark_app.model.aliases import column_of
+from spark_app.model.columns import column_of
 from spark_app.tables.aliases import sent_names, table_aliases
 from spark_app.units.driver.open_lake import OpenLake
 

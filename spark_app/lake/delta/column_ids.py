@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from spark_app.lake.files.state_files import read_durable, write_durably
 from spark_app.lake.lake import Lake
-from spark_app.model.field_ids import NO_IDS, FieldIds
+from spark_app.model.columns import NO_IDS, FieldIds
 
 
 class ColumnIds:

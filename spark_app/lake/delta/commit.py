@@ -25,7 +25,7 @@ from spark_app.lake.delta.table_handles import Tables
 from spark_app.lake.delta.table_schema import columns_of
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
-from spark_app.model.comments import NO_COMMENTS, Comments
+from spark_app.model.columns import NO_COMMENTS, Comments
 from spark_app.model.errors import ContractError
 from spark_app.model.events import Event
 from spark_app.model.log import log

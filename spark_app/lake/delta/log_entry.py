@@ -26,7 +26,7 @@ from spark_app.lake.delta.log import SEQUENCE, UNIT, entry_key
 from spark_app.lake.delta.manifest import Manifest
 from spark_app.lake.delta.table_schema import commented, extended, renewed, table_comment
 from spark_app.lake.files.storage import Storage
-from spark_app.model.comments import NO_COMMENTS, Comments
+from spark_app.model.columns import NO_COMMENTS, Comments
 from spark_app.model.errors import ContractError
 from spark_app.model.reports import FileEntry
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from spark_app.lake.delta import rewrite
 from spark_app.lake.files.disk import is_full
 from spark_app.lake.files.storage import Storage
-from spark_app.model.field_ids import FieldIds
+from spark_app.model.columns import FieldIds
 from spark_app.model.reports import FileEntry
 
 AT_ONCE = 4  # tables per unit: a merge costs 50 ms plus 0.6 ms per file, so merging few files at a time costs more

@@ -21,7 +21,7 @@ from deltalake import Schema
 from spark_app.lake.delta.dictionaries import Dictionaries, codec
 from spark_app.lake.files import failpoints
 from spark_app.lake.files.storage import Storage
-from spark_app.model.field_ids import NO_IDS, FieldIds
+from spark_app.model.columns import NO_IDS, FieldIds
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.model.reports import FileEntry
 

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from spark_app.lake.delta import parquet as files
 from spark_app.lake.files.storage import Storage
-from spark_app.model.field_ids import NO_IDS, FieldIds
+from spark_app.model.columns import NO_IDS, FieldIds
 from spark_app.model.reports import FileEntry
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)

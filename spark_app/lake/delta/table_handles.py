@@ -21,8 +21,7 @@ from spark_app.lake.delta.opened_table import open_table
 from spark_app.lake.delta.table_schema import columns_of
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
-from spark_app.model.comments import NO_COMMENTS, Comments
-from spark_app.model.field_ids import NO_IDS, FieldIds, paths_of
+from spark_app.model.columns import NO_COMMENTS, NO_IDS, Comments, FieldIds, paths_of
 from spark_app.model.reports import FileEntry
 from spark_app.model.table_names import TableNames
 from spark_app.settings.storing import LakeSettings

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
-from spark_app.model.comments import Comments, Path
+from spark_app.model.columns import Comments, Path
 
 COMMENT = "comment"  # the key in a field's metadata
 

@@ -16,9 +16,8 @@ from typing import Any, Literal
 
 from spark_app.followers.events import spool
 from spark_app.followers.events.spool import SpoolWriter
-from spark_app.model.events import EventRow, Level
+from spark_app.model.events import RUN_ID, EventRow, Level
 from spark_app.model.log import log
-from spark_app.model.run_id import RUN_ID
 from spark_app.page.files import PageFiles
 from spark_app.settings.watching import AlertRule
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_app.followers.gold.definition import Definition
 from spark_app.model.catalog import SchemaKey
-from spark_app.model.projections import AS_SENT, Join, Projection
+from spark_app.model.definitions import AS_SENT, Join, Projection
 from spark_app.model.record_schemas import LINEAGE_SCHEMA, SOURCE_SCHEMA
 from spark_app.model.table_names import TableNames
 from spark_app.model.wrapper import Wrapper
@@ -18,7 +18,7 @@ from spark_app.protobuf.changes.field_names import other_names
 from spark_app.protobuf.columns.fields import column_fields, owner_of
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.protobuf.unwrap import COLUMN
-from spark_app.settings.references import Reference
+from spark_app.settings.silver import Reference
 from spark_app.tables.sql.expressions import calls_hmac
 from spark_app.tables.sql.names import columns_in
 from spark_app.units.worker.table_rows import LINEAGE_OF

@@ -27,7 +27,7 @@ from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits, check
 from spark_app.protobuf.schemas.registry import ROOT, Sources
 from spark_app.protobuf.schemas.resolver import limits_of, subjects_of
 from spark_app.protobuf.schemas.well_known import is_well_known
-from spark_app.settings.contexts import name_in_context
+from spark_app.settings.connections import name_in_context
 from spark_app.settings.models import Settings
 
 IMPORT = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?"([^"]+)"', re.MULTILINE)

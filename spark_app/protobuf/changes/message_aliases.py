@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from google.protobuf.descriptor import Descriptor
 
-from spark_app.model.aliases import Aliases
 from spark_app.model.catalog import SchemaKey
-from spark_app.model.comments import Path
+from spark_app.model.columns import Aliases, Path
 from spark_app.model.record_schemas import RESERVED
 from spark_app.protobuf.changes.differences import Version
 from spark_app.protobuf.columns.fields import struct_of

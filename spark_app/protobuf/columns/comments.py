@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from google.protobuf.descriptor import Descriptor
 
-from spark_app.model.comments import Path
+from spark_app.model.columns import Path
 from spark_app.protobuf.columns.fields import column_fields, owner_of
 
 

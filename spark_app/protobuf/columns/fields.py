@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from spark_app.model.comments import Path
+from spark_app.model.columns import Path
 from spark_app.model.record_schemas import RESERVED
 from spark_app.protobuf.columns.types import WRAPPERS, column_names, is_json, is_map, map_fields, ordered_fields
 

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from spark_app.lake.delta.merged_columns import find_clash, merge_columns
-from spark_app.model.aliases import aliased_fields
 from spark_app.model.catalog import Catalog
 from spark_app.model.causes import Cause, Reject
+from spark_app.model.columns import aliased_fields
 from spark_app.model.record_schemas import RESERVED
 from spark_app.model.wrapper import Wrapper
 from spark_app.protobuf import unwrap

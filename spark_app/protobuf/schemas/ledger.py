@@ -20,9 +20,9 @@ from google.protobuf.descriptor import Descriptor
 from spark_app.lake.delta.merged_columns import find_clash, grows, merge_columns
 from spark_app.lake.files.state_files import read_durable, write_durably
 from spark_app.lake.lake import Lake
-from spark_app.model.aliases import Aliases
 from spark_app.model.catalog import Catalog, Decodable, Form, MessageIndex, Numbering, SchemaKey
 from spark_app.model.causes import Cause
+from spark_app.model.columns import Aliases
 from spark_app.model.errors import ContractError
 from spark_app.model.schema_findings import Comparison, Kind, Policy
 from spark_app.protobuf.changes.differences import Version

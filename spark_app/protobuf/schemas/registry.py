@@ -23,8 +23,7 @@ from spark_app.model.http import time_limit
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits, SchemaLookupError, check_name
 from spark_app.protobuf.schemas.registry_client import Client, HttpError, Login, TooLarge, remedy_of
 from spark_app.protobuf.schemas.well_known import is_well_known
-from spark_app.settings.connections import RegistrySettings
-from spark_app.settings.contexts import context_of, name_in_context, qualify
+from spark_app.settings.connections import RegistrySettings, context_of, name_in_context, qualify
 
 SAYS_NO = frozenset({400, 404, 410, 422})  # the schema does not exist; other error statuses are not about the schema
 MOST_VERSIONS = 1000  # newest versions of a subject; older ones are resolved when a record needs them

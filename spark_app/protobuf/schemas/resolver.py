@@ -33,7 +33,7 @@ from spark_app.protobuf.schemas.registry import Registry, RegistryUnreachable, S
 from spark_app.protobuf.schemas.resolution import Resolved
 from spark_app.protobuf.schemas.resolver_pool import RESOLVERS, Answer, ResolverPool
 from spark_app.protobuf.schemas.subjects import Subjects
-from spark_app.settings.contexts import name_in_context
+from spark_app.settings.connections import name_in_context
 from spark_app.settings.models import Schemas, Settings
 
 RETRY_S = 20.0  # longest wait between two lookups of a schema that is cheap to compile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from spark_app.settings.contexts import name_in_context
+from spark_app.settings.connections import name_in_context
 
 MOST_KEPT = 16  # most subjects of a schema that are kept: one that is shared widely may be in thousands
 

@@ -14,8 +14,8 @@ from spark_app.lake.delta.table_handles import Tables
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.lake import Lake, unit_file_prefix
 from spark_app.model.catalog import Catalog
+from spark_app.model.definitions import Projection
 from spark_app.model.errors import ConfigurationError, UnreachableError
-from spark_app.model.projections import Projection
 from spark_app.protobuf.columns.fit import table_columns
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.settings.models import Settings

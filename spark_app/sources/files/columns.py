@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.model.record_schemas import OMITTED_SCHEMA, SOURCE_SCHEMA
-from spark_app.settings.sources import Source
+from spark_app.settings.models import Source
 
 TIME = SOURCE_SCHEMA.field("timestamp").type
 CREATED, NO_TYPE = 0, -1  # Kafka's types of a timestamp: the record's own time, and none

@@ -9,12 +9,11 @@ import pyarrow as pa
 
 from spark_app.lake.files.store_errors import is_store_error
 from spark_app.model.errors import first_message_line
-from spark_app.model.offsets import Span
+from spark_app.model.offsets import ReadFailed, ReadFailure, Span
 from spark_app.sources.bronze import first_records
 from spark_app.sources.files.columns import SourceColumns, leave_out
 from spark_app.sources.files.folder import Changed, Listed, SourceFolder
 from spark_app.sources.files.scanning import CHUNK_BYTES, JSON, Piece, codec_of, is_of_content, lines_in
-from spark_app.sources.read_failed import ReadFailed, ReadFailure
 
 
 @dataclass

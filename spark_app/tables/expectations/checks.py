@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_app.model.aliases import Aliases, aliased_fields
+from spark_app.model.columns import Aliases, aliased_fields
 from spark_app.model.definitions import MAX_CHARACTERS, Rule
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.record_schemas import LINEAGE_SCHEMA

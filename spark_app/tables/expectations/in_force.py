@@ -13,11 +13,10 @@ from dataclasses import replace
 import pyarrow as pa
 
 from spark_app.lake.lake import Lake
-from spark_app.model.aliases import Aliases
 from spark_app.model.catalog import Catalog
-from spark_app.model.definitions import MAX_RULES, Action, Definition, Definitions, Origin, Rule
+from spark_app.model.columns import Aliases
+from spark_app.model.definitions import AS_SENT, MAX_RULES, Action, Definition, Definitions, Origin, Rule
 from spark_app.model.log import log
-from spark_app.model.projections import AS_SENT
 from spark_app.model.wrapper import Wrapper
 from spark_app.protobuf.columns.fit import table_columns
 from spark_app.protobuf.schemas.ledger import Ledger, message_schemas

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from spark_app.model.aliases import Aliases, merge_aliases
 from spark_app.model.catalog import Catalog
+from spark_app.model.columns import Aliases, merge_aliases
 from spark_app.model.wrapper import Wrapper
 from spark_app.protobuf.columns.fit import table_columns
 from spark_app.settings.models import Expectation

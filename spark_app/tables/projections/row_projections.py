@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from spark_app.lake.files.hmac_key import fingerprint_of, read_key
 from spark_app.lake.files.storage import Storage
-from spark_app.model.definitions import Definitions
+from spark_app.model.definitions import Definitions, Projection
 from spark_app.model.errors import UnreachableError
-from spark_app.model.projections import Projection
 from spark_app.tables.expectations.checks import LINEAGE, fields_named, select_fields
 from spark_app.tables.references.joining import join
 from spark_app.tables.route import pick

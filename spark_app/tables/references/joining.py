@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from spark_app.lake.files.reference_files import read_copy
 from spark_app.lake.files.storage import Storage
-from spark_app.model.projections import Join
+from spark_app.model.definitions import Join
 from spark_app.tables.expectations.checks import LINEAGE, fields_named, select_fields
 
 # Of this process, (lake, reference table) -> (content, index): the newest content that was asked for.

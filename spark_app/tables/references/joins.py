@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from spark_app.lake.lake import Lake
-from spark_app.model.aliases import Aliases, aliased_fields, column_of
+from spark_app.model.columns import Aliases, aliased_fields, column_of
+from spark_app.model.definitions import Join
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.log import log
-from spark_app.model.projections import Join
-from spark_app.settings.references import Reference
+from spark_app.settings.silver import Reference
 from spark_app.tables.expectations.checks import LINEAGE, unknown_column
 from spark_app.tables.references.joining import is_key, is_text
 from spark_app.tables.references.snapshots import Version

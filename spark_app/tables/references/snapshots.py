@@ -26,7 +26,7 @@ from spark_app.lake.files.reference_files import (
 )
 from spark_app.lake.files.state_files import read_durable, write_durably
 from spark_app.lake.lake import Lake
-from spark_app.settings.references import Reference
+from spark_app.settings.silver import Reference
 
 
 @dataclass(frozen=True)

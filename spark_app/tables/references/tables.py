@@ -16,7 +16,7 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.log import log
 from spark_app.model.text import one_line
-from spark_app.settings.references import Reference
+from spark_app.settings.silver import Reference
 from spark_app.tables.references.snapshots import Snapshots, Version
 from spark_app.tables.references.source_table import ReferenceRefused, SourceTable
 

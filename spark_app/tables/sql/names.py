@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_app.model.aliases import Aliases, path_of
-from spark_app.model.comments import Path
+from spark_app.model.columns import Aliases, Path, path_of
 from spark_app.model.definitions import MAX_CHARACTERS
 from spark_app.tables.sql.engine import connection
 

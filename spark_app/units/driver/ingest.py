@@ -26,10 +26,9 @@ from spark_app.lake.files.state_files import read_json, write_quickly
 from spark_app.lake.files.store_errors import is_store_error
 from spark_app.model.errors import BrokenError, ConfigurationError, ContractError, SchemaBump, last_message_line
 from spark_app.model.log import log
-from spark_app.model.offsets import Offsets
+from spark_app.model.offsets import Offsets, ReadFailed, ReadFailure
 from spark_app.model.reports import Report
 from spark_app.sources.kafka.consumer.spans import spans_between
-from spark_app.sources.read_failed import ReadFailed, ReadFailure
 from spark_app.units.driver.job_input import Records
 from spark_app.units.driver.open_lake import OpenLake
 from spark_app.units.driver.run_context import RunContext

@@ -19,12 +19,11 @@ from spark_app.lake.files import failpoints
 from spark_app.lake.files.disk import is_full
 from spark_app.model.errors import ConfigurationError, ProtolakeError, UnreachableError, last_message_line
 from spark_app.model.log import log
-from spark_app.model.offsets import Offsets
+from spark_app.model.offsets import Offsets, ReadFailed, ReadFailure
 from spark_app.sources.kafka import broker_access, spark_source
 from spark_app.sources.kafka.broker_access import ACCESS_DENIED_TIMEOUT_S
 from spark_app.sources.kafka.record_sizes import RecordSizes
 from spark_app.sources.kafka.topics import UNANSWERED, BrokerAccessDenied, Topic
-from spark_app.sources.read_failed import ReadFailed, ReadFailure
 from spark_app.units.driver.disk_space import StopRequested
 from spark_app.units.driver.ingest import Ingest
 from spark_app.units.driver.open_lake import OpenLake

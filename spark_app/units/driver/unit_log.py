@@ -16,11 +16,10 @@ from spark_app.lake.delta.maintenance import Maintainer
 from spark_app.lake.delta.manifest import Change, Kind, Manifest, Manifests, counts_of
 from spark_app.lake.delta.merged_files import Merger
 from spark_app.lake.lake import Lake, unit_file_prefix
-from spark_app.model.comments import Comments
-from spark_app.model.events import Event
+from spark_app.model.columns import Comments
+from spark_app.model.events import RUN_ID, Event
 from spark_app.model.log import log
 from spark_app.model.reports import FileEntry, Report
-from spark_app.model.run_id import RUN_ID
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 
 from spark_app.lake.delta import parquet as files
-from spark_app.model.field_ids import FieldIds, paths_of
+from spark_app.model.columns import FieldIds, paths_of
 from spark_app.model.reports import FileEntry
 from spark_app.units.worker import table_rows
 from spark_app.units.worker.task_plan import TaskPlan

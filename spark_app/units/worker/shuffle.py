@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_app.lake.files import failpoints
-from spark_app.model.field_ids import FieldIds
+from spark_app.model.columns import FieldIds
 from spark_app.model.reports import Report
 from spark_app.units.worker.arrow_stream import from_stream, to_stream
 from spark_app.units.worker.buffers import Buffers, Groups

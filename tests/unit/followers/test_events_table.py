@@ -24,10 +24,9 @@ from spark_app.followers.events.unit_events import MOST_TABLES, unit_events
 from spark_app.followers.runner import FollowerRunner, Followers
 from spark_app.lake.delta import inventory, torn_logs
 from spark_app.lake.delta.manifest import Manifest, Manifests, counts_of
-from spark_app.model.events import Event, EventRow
-from spark_app.model.field_ids import NO_IDS
+from spark_app.model.columns import NO_IDS
+from spark_app.model.events import RUN_ID, Event, EventRow
 from spark_app.model.reports import Report
-from spark_app.model.run_id import RUN_ID
 from spark_app.model.table_names import TableNames
 from spark_app.recovery import doctor
 from spark_app.sources.kafka.topics import BrokerUnreachable, Topics

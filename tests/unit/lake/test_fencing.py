@@ -34,7 +34,7 @@ from spark_app.model.errors import TakenOver
 from spark_app.model.place import Place
 from spark_app.recovery import file_checks, requests
 from spark_app.recovery.requests import Request, RequestAttempts, save_progress
-from spark_app.settings.references import Reference
+from spark_app.settings.silver import Reference
 from spark_app.tables.references.tables import ReferenceTables
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake

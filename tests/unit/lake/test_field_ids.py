@@ -19,7 +19,7 @@ from spark_app.lake.delta.column_ids import ColumnIds
 from spark_app.lake.delta.dictionaries import Dictionaries
 from spark_app.lake.files.local import LocalStorage
 from spark_app.lake.lake import Lake
-from spark_app.model.field_ids import FieldIds, paths_of
+from spark_app.model.columns import FieldIds, paths_of
 from spark_app.units.driver.unit import UnitOptions
 from tests.support.frames import batch_of, frame
 from tests.support.lakes import TOPIC, TOPIC_ID, SmallLake, Taken

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-from spark_app.model.comments import Path
+from spark_app.model.columns import Path
 from spark_app.protobuf.columns.comments import column_comments
 from spark_app.protobuf.columns.types import arrow_schema
 from spark_app.protobuf.decode.reference import load_files

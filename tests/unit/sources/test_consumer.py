@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spark_app.model.offsets import Span
+from spark_app.model.offsets import ReadFailed, ReadFailure, Span
 from spark_app.settings.connections import KafkaSettings
 from spark_app.sources.kafka.consumer import headers
 from spark_app.sources.kafka.consumer import input as kafka_input
-from spark_app.sources.read_failed import ReadFailed, ReadFailure
 
 
 def read(kafka: KafkaSettings, topic: str = "t") -> ReadFailed:

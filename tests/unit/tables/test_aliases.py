@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from spark_app.lake.files.state_files import read_durable
-from spark_app.model.aliases import Aliases
+from spark_app.model.columns import Aliases
 from spark_app.model.errors import ConfigurationError
 from spark_app.recovery.backtest.backtester import backtest
 from spark_app.tables.expectations.checks import check_columns

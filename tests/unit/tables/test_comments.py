@@ -15,7 +15,7 @@ from google.protobuf import message_factory
 from spark_app.followers.gold.definition import Definition
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.model.catalog import SchemaKey
-from spark_app.model.comments import Path as Columns
+from spark_app.model.columns import Path as Columns
 from spark_app.protobuf.decode.reference import load_files
 from spark_app.protobuf.schemas.descriptors import compile_schema
 from spark_app.protobuf.schemas.registry import ROOT, Sources

@@ -16,8 +16,8 @@ from deltalake import DeltaTable, write_deltalake
 from spark_app.audit.projected_columns import GONE
 from spark_app.lake.files.reference_files import key_of
 from spark_app.lake.lake import Lake
+from spark_app.model.definitions import Join, Projection
 from spark_app.model.errors import ConfigurationError
-from spark_app.model.projections import Join, Projection
 from spark_app.settings import config
 from spark_app.tables.definitions import number, projections_of
 from tests.support.frames import batch_of

@@ -15,7 +15,7 @@ from spark_app.lake.files.local import LocalStorage
 from spark_app.lake.files.reference_files import KEY, read_copy
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ContractError
-from spark_app.settings.references import Reference
+from spark_app.settings.silver import Reference
 from spark_app.tables.references import source_table
 from spark_app.tables.references.tables import ReferenceTables
 from tests.support.references import section, write

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.model.projections import Projection
+from spark_app.model.definitions import Projection
 from spark_app.tables.projections.row_projections import project
 from tests.support.examples import examples
 from tests.support.frames import batch_of

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.model.field_ids import NO_IDS
+from spark_app.model.columns import NO_IDS
 from spark_app.model.record_schemas import SHARED
 from spark_app.model.reports import Report
 from spark_app.units.worker import shuffle

@@ -12,12 +12,12 @@ from confluent_kafka import KafkaError
 from pyspark.errors import StreamingQueryException
 
 from spark_app.model.errors import BrokenError, ConfigurationError, ContractError, UnreachableError
+from spark_app.model.offsets import ReadFailed, ReadFailure
 from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import Settings
 from spark_app.sources.kafka.broker_access import ACCESS_DENIED_TIMEOUT_S
 from spark_app.sources.kafka.record_sizes import RecordSizes
 from spark_app.sources.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topic
-from spark_app.sources.read_failed import ReadFailed, ReadFailure
 from spark_app.units.driver.disk_space import DiskSpaceGuard
 from spark_app.units.driver.ingest import Ingest, describe_range
 from spark_app.units.driver.open_lake import OpenLake

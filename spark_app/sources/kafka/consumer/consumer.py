@@ -15,11 +15,10 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError
 
-from spark_app.model.offsets import Span
+from spark_app.model.offsets import ReadFailed, ReadFailure, Span
 from spark_app.sources.kafka import broker_access
 from spark_app.sources.kafka.consumer import librdkafka, messages
 from spark_app.sources.kafka.consumer.queue import Queue
-from spark_app.sources.read_failed import ReadFailed, ReadFailure
 
 POLL_MS = 100
 PATIENCE_S = 60.0  # timeout without a response for the partition

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from spark_app.model.errors import ConfigurationError
-from spark_app.model.offsets import Span
+from spark_app.model.offsets import ReadFailed, ReadFailure, Span
 from spark_app.settings.connections import KafkaSettings
 from spark_app.sources.kafka.client import client_options
-from spark_app.sources.read_failed import ReadFailed, ReadFailure
 
 if TYPE_CHECKING:
     from spark_app.sources.kafka.consumer.consumer import Consumer
