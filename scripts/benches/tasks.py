@@ -25,8 +25,8 @@ from spark_app.protobuf.decode.decoder import STRICT, decoder_for
 from spark_app.protobuf.schemas.descriptors import digest
 from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import Batch
-from spark_app.sources.kafka.consumer import input as kafka_input
-from spark_app.sources.kafka.consumer.input import Share
+from spark_app.sources.kafka import input as kafka_input
+from spark_app.sources.kafka.input import Share
 from spark_app.tables.route import Routing
 from spark_app.units.worker import task
 from spark_app.units.worker.task_plan import TaskPlan

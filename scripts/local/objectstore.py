@@ -18,7 +18,7 @@ from obstore.store import S3Store
 from scripts.local.errors import LocalError
 from scripts.local.ports import HOST, free_ports
 from scripts.local.server import Server
-from spark_app.lake.files.store_keys import read_credentials
+from spark_app.lake.files.object_clients import read_credentials
 from spark_app.model.place import Place
 
 BUCKET = "lake"

@@ -30,7 +30,7 @@ from scripts.local.spark_cluster import ClusterServer, SparkMaster, SparkWorker
 from scripts.local.supervision import Supervisor
 from scripts.local.table import View
 from scripts.local.training import train
-from spark_app.lake.files.store_keys import read_credentials
+from spark_app.lake.files.object_clients import read_credentials
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ProtolakeError, UnreachableError
 from spark_app.page.files import PageFiles, make_folders

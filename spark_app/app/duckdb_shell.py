@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 
-from spark_app.lake.delta.opened_table import open_table
+from spark_app.lake.delta.table_schema import open_table
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError
 from spark_app.page.queries.locked_tables import view_of

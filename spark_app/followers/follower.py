@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from spark_app.lake.delta.batches import read_batches
 from spark_app.lake.delta.commit import schemas_of
 from spark_app.lake.delta.manifest import Manifest, Manifests
 from spark_app.lake.delta.merged_columns import merge_columns
+from spark_app.lake.delta.parquet import read_batches
 from spark_app.lake.lake import Lake
 
 MOST_ROWS, MOST_BYTES = 1 << 15, 16 << 20  # of a batch

@@ -14,14 +14,13 @@ from pathlib import Path
 from posixpath import basename
 from typing import TYPE_CHECKING, cast
 
-from spark_app.lake.delete_rounds import DeleteRounds
 from spark_app.lake.files import failpoints, reference_files
 from spark_app.lake.files.disk import is_full
 from spark_app.lake.files.local import LocalStorage
 from spark_app.lake.files.opening import local_folder, open_storage, place_of
 from spark_app.lake.files.state_files import numbers_of, write_durably
 from spark_app.lake.files.storage import Storage
-from spark_app.lake.lease import FileLease, Lease, ObjectLease
+from spark_app.lake.lease import DeleteRounds, FileLease, Lease, ObjectLease
 from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError
 from spark_app.model.place import Place
 

@@ -16,7 +16,7 @@ from posixpath import basename
 
 import pyarrow.parquet as pq
 
-from spark_app.lake.delta import inventory, torn_logs
+from spark_app.lake.delta import durability, inventory
 from spark_app.lake.delta.commit import TableCommitter
 from spark_app.lake.delta.durability import DurabilityMark
 from spark_app.lake.delta.findings import Finding
@@ -168,7 +168,7 @@ def _power(lake: Lake, settings: Settings) -> list[Finding]:
     except ContractError as error:
         remedy = "`doctor --repair` moves it aside; the next start then checks every commit"
         return [Finding(error.what, remedy, repair=lambda: lake.set_aside(lake.synced))]
-    found = torn_logs.look(lake, synced, settings.tables.layout)
+    found = durability.look(lake, synced, settings.tables.layout)
     if not found or any(finding.fatal for finding in found):
         return found
     what, remedy = "; ".join(finding.what for finding in found), "The app repairs it, at its next start if it is down"
@@ -185,7 +185,7 @@ def _finish_units(lake: Lake, settings: Settings) -> str:
     layout = settings.tables.layout
     comments = TableComments(Ledger(lake), TableAdmission(lake, settings.event, settings.tables), layout)
     committer = TableCommitter(lake, manifests, settings.lake, comments=comments.of)
-    torn_logs.mend(lake, committer.synced, layout)
+    durability.mend(lake, committer.synced, layout)
     return f"moved torn log files aside, if there were any, and applied {committer.redo()} units"
 
 

@@ -12,7 +12,7 @@ from spark_app.lake.delta.commit import TableCommitter
 from spark_app.lake.delta.findings import Finding
 from spark_app.lake.delta.maintenance import sweep
 from spark_app.lake.delta.manifest import Manifests
-from spark_app.lake.delta.opened_table import open_table
+from spark_app.lake.delta.table_schema import open_table
 from spark_app.lake.files.state_files import read_durable
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from spark_app.followers import runner
 from spark_app.followers.gold import tables as gold_tables
 from spark_app.followers.gold.compute import AggregateComputer, Computed
-from spark_app.lake.delta import commit, maintenance, torn_logs
+from spark_app.lake.delta import commit, durability, maintenance
 from spark_app.lake.delta.durability import DurabilityMark
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.lake import Lake
@@ -155,7 +155,7 @@ def faults(root: Path, committed: int) -> Iterator[str]:
     _end_threads(opened, gold)
     again = open_all(root)
     _end_threads(again)
-    if again.units.redone_units or torn_logs.look(
+    if again.units.redone_units or durability.look(
         again.lake, again.units.committer.synced, again.settings.tables.layout
     ):
         yield "the second start still found work to do"
@@ -246,7 +246,7 @@ def _last_unit(root: Path) -> int:
 
 def _is_torn(lake: Lake) -> bool:
     with contextlib.suppress(ContractError):  # the start that follows reports it
-        return bool(torn_logs.look(lake, DurabilityMark(lake), TableNames()))
+        return bool(durability.look(lake, DurabilityMark(lake), TableNames()))
     return True
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from deltalake import DeltaTable
 
-from spark_app.lake.files.store_keys import read_credentials
+from spark_app.lake.files.object_clients import read_credentials
 from spark_app.model.place import Place
 
 Identity = tuple[str, int, int]

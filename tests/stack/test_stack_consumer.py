@@ -34,9 +34,9 @@ from scripts.local.kafka import Kafka
 from spark_app.model.offsets import ReadFailed, ReadFailure, Span
 from spark_app.model.record_schemas import SOURCE_SCHEMA
 from spark_app.settings.connections import KafkaSettings
-from spark_app.sources.kafka.consumer import consumer
-from spark_app.sources.kafka.consumer import input as kafka_input
-from spark_app.sources.kafka.consumer.consumer import Consumer as OwnConsumer
+from spark_app.sources.kafka import consumer
+from spark_app.sources.kafka import input as kafka_input
+from spark_app.sources.kafka.consumer import Consumer as OwnConsumer
 from tests.chaos.stage import wait_until
 
 pytestmark = pytest.mark.stack

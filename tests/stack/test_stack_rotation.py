@@ -13,8 +13,8 @@ from spark_app.model.errors import ExitCode
 from spark_app.model.offsets import ReadFailed, Span
 from spark_app.settings.connections import KafkaSettings
 from spark_app.sources.kafka import broker_access
-from spark_app.sources.kafka.consumer import input as kafka_input
-from spark_app.sources.kafka.consumer.input import Share
+from spark_app.sources.kafka import input as kafka_input
+from spark_app.sources.kafka.input import Share
 from tests.chaos.stage import Stage, kill, wait_for
 from tests.support import tokens
 from tests.support.secure import PASSWORD, USER, SecureKafka

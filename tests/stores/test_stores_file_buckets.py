@@ -14,9 +14,9 @@ from scripts.local.objectstore import ObjectStore
 from scripts.local.store_proxy import Kind, StoreProxy
 from spark_app.lake.files import object_clients
 from spark_app.lake.files.local import LocalStorage
+from spark_app.lake.files.object_clients import read_credentials
 from spark_app.lake.files.objects import ObjectStorage
 from spark_app.lake.files.store_errors import StoreError
-from spark_app.lake.files.store_keys import read_credentials
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ContractError
 from spark_app.model.place import Place
@@ -25,8 +25,7 @@ from spark_app.sources.files import bucket_folder
 from spark_app.sources.files.bucket_folder import BucketFolder
 from spark_app.sources.files.columns import SourceColumns
 from spark_app.sources.files.delta_export import DeltaListing
-from spark_app.sources.files.folder import Changed
-from spark_app.sources.files.opening import open_folder
+from spark_app.sources.files.folder import Changed, open_folder
 from spark_app.sources.files.scanning import JSON, PARQUET, scan
 from spark_app.sources.files.taken import TakenFile, TakenFiles
 from spark_app.units.driver.feeds import FileFeed

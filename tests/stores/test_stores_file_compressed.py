@@ -14,8 +14,8 @@ from spark_app.model.offsets import Span
 from spark_app.settings.models import Settings
 from spark_app.sources.files import scanning
 from spark_app.sources.files.columns import SourceColumns
+from spark_app.sources.files.folder import open_folder
 from spark_app.sources.files.input import FileShare, Part
-from spark_app.sources.files.opening import open_folder
 from spark_app.sources.files.scanning import JSON, Unreadable, format_of, scan
 from spark_app.sources.files.taken import TakenFile, TakenFiles
 from tests.support.exports import DiskExports, Exports

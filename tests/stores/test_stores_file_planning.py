@@ -18,10 +18,9 @@ from spark_app.model.errors import ContractError
 from spark_app.settings.models import Batch, Source
 from spark_app.sources.files import listing as finding
 from spark_app.sources.files.columns import SourceColumns
-from spark_app.sources.files.folder import DiskFolder, Listed
+from spark_app.sources.files.folder import DiskFolder, Listed, open_folder
 from spark_app.sources.files.input import FileFailed, FileShare
 from spark_app.sources.files.listing import FolderListing
-from spark_app.sources.files.opening import open_folder
 from spark_app.sources.files.planning import Plan, Planner
 from spark_app.sources.files.taken import TakenFiles
 from tests.support.exports import DiskExports, Exports

@@ -14,7 +14,6 @@ from deltalake.exceptions import DeltaError
 from scripts.local.objectstore import ObjectStore
 from scripts.local.store_proxy import StoreProxy
 from spark_app.app.cli.exits import cause_of_end
-from spark_app.lake.delete_rounds import DeleteRounds
 from spark_app.lake.delta import maintenance
 from spark_app.lake.delta.findings import Finding
 from spark_app.lake.delta.manifest import read_manifest
@@ -22,6 +21,7 @@ from spark_app.lake.files import object_clients
 from spark_app.lake.files.state_files import numbers_of
 from spark_app.lake.files.store_errors import denied
 from spark_app.lake.lake import Lake
+from spark_app.lake.lease import DeleteRounds
 from spark_app.model.errors import ContractError, TakenOver, UnreachableError
 from spark_app.recovery import doctor
 from tests.stores.test_stores_outages import on_two_machines

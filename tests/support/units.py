@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spark_app.lake.delta import torn_logs
+from spark_app.lake.delta import durability
 from spark_app.lake.delta.commit import TableCommitter
 from spark_app.lake.delta.manifest import Manifests
 from spark_app.lake.lake import Lake
@@ -19,7 +19,7 @@ def open_committer(lake: Lake, settings: LakeSettings | None = None) -> tuple[Ma
     """As after a restart: everything is read from the disk."""
     manifests = Manifests(lake)
     committer = TableCommitter(lake, manifests, settings or LakeSettings())
-    torn_logs.mend(lake, committer.synced, TableNames())
+    durability.mend(lake, committer.synced, TableNames())
     return manifests, committer
 
 

@@ -277,10 +277,10 @@ def test_only_state_files_and_committed_files_are_written() -> None:
         writing |= {name} if methods & {"replace", "put_if_absent", "put_file", "append"} else set()
     assert writing == {
         "followers/events/spool.py",
-        "lake/delete_rounds.py",
+        "lake/lease.py",
         "page/files.py",  # of a process beside the app
         "lake/files/state_files.py",
-        "lake/delta/log_entry.py",
+        "lake/delta/log.py",
         "lake/delta/manifest.py",
         "lake/delta/parquet.py",
     }

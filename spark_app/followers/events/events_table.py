@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from spark_app.followers.events import spool
 from spark_app.followers.events.unit_events import unit_events
 from spark_app.followers.follower import Follower, Units
-from spark_app.lake.delta import log_entry
+from spark_app.lake.delta import log as delta_log
 from spark_app.lake.delta import parquet as files
 from spark_app.lake.delta.durability import DurabilityMark
 from spark_app.lake.delta.maintenance import Maintainer
@@ -99,7 +99,7 @@ class EventsTable(Follower):
         table = self._handles.get(self._table)
         if table is None:
             table = self._create(newest)
-        log_entry.check(self._table, table)
+        delta_log.check(self._table, table)
         self._unit = table.transaction_version(self._app) or 0
         for writer in spool.writers(self._lake):
             self._moved_of(writer)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from spark_app.lake.delta.batches import read_batches
+from spark_app.lake.delta.parquet import read_batches
 from spark_app.lake.files.storage import Storage
 from spark_app.model.gold_functions import GOLD_FUNCTIONS, ByArrow
 from spark_app.model.record_schemas import TIMESTAMP

@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 
 from spark_app.followers.gold.definition import Definition
 from spark_app.followers.gold.merging import INTEGER, WIDE_SUM, beyond_64_bits, can_fold, fold
-from spark_app.lake.delta import log_entry
+from spark_app.lake.delta import log as delta_log
 from spark_app.lake.delta import parquet as files
 from spark_app.lake.delta.log import SEQUENCE
 from spark_app.lake.delta.maintenance import vacuum_and_clean_log
@@ -150,7 +150,7 @@ class GoldTables:
     def _overwrite(self, gold: str, content: Content, rows: pa.Table, upto: int) -> None:
         """Replace the rows. The file and the log entry are written directly: delta-rs takes four times as long. `sync`
         makes both durable."""
-        demanding = gold not in self._known and log_entry.unsupported_features(self._handles.handle(gold))
+        demanding = gold not in self._known and delta_log.unsupported_features(self._handles.handle(gold))
         if demanding or rows.schema.types != content.columns.types:
             self._rewrite(gold, rows, upto)
             return

@@ -16,7 +16,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
-from spark_app.lake.delta import log_entry
+from spark_app.lake.delta import log as delta_log
 from spark_app.lake.delta.durability import DurabilityMark
 from spark_app.lake.delta.log import SEQUENCE, UNIT
 from spark_app.lake.delta.manifest import Change, Manifest, Manifests
@@ -204,7 +204,7 @@ class TableCommitter:
         if table is None:
             self._create(manifest, name)
         else:
-            log_entry.check(name, table)
+            delta_log.check(name, table)
             self._append(manifest, name)
         return True
 

@@ -17,9 +17,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from spark_app.lake.delta import log_entry, rewrite
+from spark_app.lake.delta import log as delta_log
+from spark_app.lake.delta import rewrite
 from spark_app.lake.delta.durability import DurabilityMark
-from spark_app.lake.delta.merged_files import LocalMerger, Merge, Merged, Merger, discard
+from spark_app.lake.delta.rewrite import LocalMerger, Merge, Merged, Merger, discard
 from spark_app.lake.delta.table_handles import Tables
 from spark_app.lake.delta.table_schema import columns_of
 from spark_app.lake.files import failpoints
@@ -231,10 +232,10 @@ def sweep(lake: Lake, name: str, table: DeltaTable, dry_run: bool = False) -> li
 def _take_next_version(lake: Lake, name: str, table: DeltaTable) -> bool:
     """Make an entry that changes nothing. A process that was taken over may still have an entry for this version in
     mind, which names files that are removed now. False if it was faster: then the table has to be looked at again."""
-    if log_entry.unsupported_features(table):
+    if delta_log.unsupported_features(table):
         return True  # delta-rs alone writes to such a table
     try:
-        log_entry.rewrite(lake.storage, name, table.version() + 1, [], [], lake.lease.epoch)
+        delta_log.rewrite(lake.storage, name, table.version() + 1, [], [], lake.lease.epoch)
     except FileExistsError:
         table.update_incremental()
         return False

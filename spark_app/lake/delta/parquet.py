@@ -1,6 +1,9 @@
-"""Writes Parquet files with the statistics that Delta readers use to skip files.
+"""Writes Parquet files with the statistics that Delta readers use to skip files, and reads them in batches.
 
-A file is durable before it is reported.
+A file is durable before it is reported. A dictionary of values that do not repeat is as large as the column, and is
+stored in addition to it. So a sample of the rows is encoded both ways, and each column gets the smaller encoding. The
+choice is kept for the next files with the same columns and a similar number of rows, and tested again after `ASK_AGAIN`
+files, because the values may change.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ import datetime
 import functools
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +21,68 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import Schema
 
-from spark_app.lake.delta.dictionaries import Dictionaries, codec
 from spark_app.lake.files import failpoints
 from spark_app.lake.files.storage import Storage
 from spark_app.model.columns import NO_IDS, FieldIds
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.model.reports import FileEntry
+
+SAMPLE_ROWS, SAMPLE_BYTES = 5_000, 8 << 20
+ASK_AGAIN = 500  # files for which a choice is valid
+FEWER = 0.9  # of the compressed bytes: a dictionary takes time, so it must be smaller by a tenth
+SHORT = 0.1  # of the bytes before compression: a dictionary so small saves the time of compressing
+
+Size = tuple[int, int]  # of a column: compressed bytes, uncompressed bytes
+
+
+class Dictionaries:
+    """The choices for files with the same columns."""
+
+    def __init__(self, candidates: Collection[str]):
+        """`candidates`: the Parquet paths that may have a dictionary."""
+        self._candidates = candidates
+        self._tops = {path.partition(".")[0] for path in candidates}
+        # (compression, number of rows as a power of 4) -> the choice, and the number of files for which it stays valid.
+        self._answers: dict[tuple[str, int], tuple[list[str], int]] = {}
+
+    def choose(self, rows: pa.Table, compression: str) -> list[str]:
+        """The Parquet paths that get a dictionary in a file whose first rows are `rows`."""
+        key = compression, len(rows).bit_length() // 2
+        choice, left = self._answers.get(key, ([], 0))
+        if not left:
+            choice, left = self._ask(rows, compression), ASK_AGAIN
+        self._answers[key] = choice, left - 1
+        return choice
+
+    def _ask(self, rows: pa.Table, compression: str) -> list[str]:
+        sample = rows.select([name for name in rows.column_names if name in self._tops]).slice(0, SAMPLE_ROWS)
+        while sample.nbytes > SAMPLE_BYTES and len(sample) > 1:
+            sample = sample.slice(0, len(sample) // 2)
+        if not len(sample):
+            return []
+        plain, encoded = (_sizes(sample, compression, dictionary) for dictionary in (False, True))
+        return [path for path in self._candidates if _pays(plain[path], encoded[path])]
+
+
+def codec(compression: str) -> dict[str, str | int]:
+    """Arguments of Arrow's Parquet writer for a compression of the settings: a codec, or a codec and its level."""
+    name, _, level = compression.partition(":")
+    return {"compression": name, "compression_level": int(level)} if level else {"compression": name}
+
+
+def _pays(plain: Size, encoded: Size) -> bool:
+    return encoded[0] < FEWER * plain[0] or encoded[1] < SHORT * plain[1]
+
+
+def _sizes(sample: pa.Table, compression: str, dictionary: bool) -> dict[str, Size]:
+    """Parquet path -> size of the column in the sample, with or without a dictionary."""
+    footer: list[pq.FileMetaData] = []
+    options = {**codec(compression), "write_statistics": False, "store_schema": False}
+    pq.write_table(sample, pa.MockOutputStream(), use_dictionary=dictionary, metadata_collector=footer, **options)
+    group = footer[0].row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    return {one.path_in_schema: (one.total_compressed_size, one.total_uncompressed_size) for one in columns}
+
 
 SMALL_BYTES = 1 << 20  # below this size zstd's setup costs more than it saves, and compaction rewrites the file anyway
 STATISTICS_COLUMNS = 32  # of the message, as in Delta's default; the columns of the record always have statistics
@@ -267,3 +326,26 @@ def _moment(micros: int) -> str | None:
     if micros not in TIMES:
         return None
     return (EPOCH + datetime.timedelta(microseconds=micros)).isoformat(timespec="microseconds") + "Z"
+
+
+def read_batches(
+    storage: Storage, key: str, fields: pa.Schema, sources: Sequence[str], most_rows: int, most_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file in batches of at most `most_rows` rows and about `most_bytes` bytes.
+
+    Args:
+        fields: the names and types of the columns; one that the file lacks is NULL.
+        sources: for each field the name of the column in the file.
+    """
+    with storage.open_input(key) as source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
+        there = set(file.schema_arrow.names) & set(sources)
+        groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
+        widest = max((-(-group.total_byte_size // max(group.num_rows, 1)) for group in groups), default=1)
+        size = max(1, min(most_rows, most_bytes // max(widest, 1)))
+        wanted = [name for name in dict.fromkeys(sources) if name in there]
+        for batch in file.iter_batches(size, columns=wanted, use_threads=False):
+            columns = [
+                batch[name].cast(field.type) if name in there else pa.nulls(len(batch), field.type)
+                for field, name in zip(fields, sources, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=fields)

@@ -1,10 +1,18 @@
-"""Handles of the lake's Delta tables, kept open: opening one costs more than a commit to it."""
+"""Handles of the lake's Delta tables, kept open: opening one costs more than a commit to it.
+
+Their columns have Parquet field ids, which a lake keeps for ever:
+
+    _protolake/field_ids.json    {"_topic": 1, "player": 2, "player.name": 3, ...}
+
+A path has one id in all tables. So two columns of a table never share one, and a column has the same id in every file.
+"""
 
 from __future__ import annotations
 
+import json
 import uuid
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -12,19 +20,48 @@ import pyarrow as pa
 from deltalake import ColumnProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import DeltaError
 
-from spark_app.lake.delta import log_entry
+from spark_app.lake.delta import log as delta_log
 from spark_app.lake.delta import parquet as files
-from spark_app.lake.delta.column_ids import ColumnIds
 from spark_app.lake.delta.log import entry_key
 from spark_app.lake.delta.manifest import Manifest
-from spark_app.lake.delta.opened_table import open_table
-from spark_app.lake.delta.table_schema import columns_of
+from spark_app.lake.delta.table_schema import columns_of, open_table
 from spark_app.lake.files import failpoints
+from spark_app.lake.files.state_files import read_durable, write_durably
 from spark_app.lake.lake import Lake
 from spark_app.model.columns import NO_COMMENTS, NO_IDS, Comments, FieldIds, paths_of
 from spark_app.model.reports import FileEntry
 from spark_app.model.table_names import TableNames
 from spark_app.settings.storing import LakeSettings
+
+
+class ColumnIds:
+    """Of one lake.
+
+    Attributes:
+        assigned: the ids that this object has read or assigned.
+    """
+
+    def __init__(self, lake: Lake):
+        self._lake = lake
+        self.assigned = NO_IDS
+
+    def assign(self, paths: Iterable[str]) -> FieldIds:
+        """Ids for at least these paths. New ones are the next numbers, and are durable before a file has them.
+
+        Raises:
+            ContractError: the file of ids is damaged.
+        """
+        wanted = self.assigned.lacking(paths)
+        if wanted:
+            stored: dict[str, int] = read_durable(self._lake.storage, self._lake.field_ids) or {}
+            known = len(stored)
+            for path in wanted:
+                stored.setdefault(path, len(stored) + 1)
+            if len(stored) > known:
+                write_durably(self._lake.storage, self._lake.field_ids, json.dumps(stored, indent=0), "field_ids")
+            self.assigned = FieldIds(stored)
+        return self.assigned
+
 
 INDEXED = "delta.dataSkippingNumIndexedCols"  # without it readers look for bounds of a table's first 32 columns only
 
@@ -89,57 +126,57 @@ class Tables:
     def create_from_unit(
         self, name: str, columns: pa.Schema, manifest: Manifest, app: str, comments: Comments = NO_COMMENTS
     ) -> None:
-        """Create a table with `log_entry.append`; its handle is opened when it is needed."""
+        """Create a table with `delta_log.append`; its handle is opened when it is needed."""
         identity = uuid.uuid5(uuid.NAMESPACE_URL, f"{app}/{name}/{manifest.sequence}")
         begins = self._beginning(columns, comments, identity, manifest.at // 1000)
-        log_entry.append(self.storage, self.lake.table(name), 0, manifest, app, begins)
+        delta_log.append(self.storage, self.lake.table(name), 0, manifest, app, begins)
         self._appended[name] = 0, manifest.sequence
 
     def begin_by_rows(
         self, name: str, columns: pa.Schema, add: FileEntry, upto: int, app: str, comments: Comments = NO_COMMENTS
     ) -> None:
-        """Create a table with `log_entry.overwrite`; its handle is opened when it is needed."""
+        """Create a table with `delta_log.overwrite`; its handle is opened when it is needed."""
         begins = self._beginning(columns, comments)
         self.lake.lease.check()
-        log_entry.overwrite(self.storage, self.lake.table(name), 0, add, [], upto, app, begins)
+        delta_log.overwrite(self.storage, self.lake.table(name), 0, add, [], upto, app, begins)
         self._appended[name] = 0, upto
 
     def begin_without_rows(
         self, name: str, columns: pa.Schema, transactions: Sequence[tuple[str, int]], comments: Comments = NO_COMMENTS
     ) -> None:
-        """Create an empty table with `log_entry.append_rows`."""
+        """Create an empty table with `delta_log.append_rows`."""
         begins = self._beginning(columns, comments)
         self.lake.lease.check()
-        log_entry.append_rows(self.storage, self.lake.table(name), 0, [], [], transactions, begins)
+        delta_log.append_rows(self.storage, self.lake.table(name), 0, [], [], transactions, begins)
 
     def commit_rows(
         self, name: str, adds: Collection[FileEntry], removes: Collection[str], transactions: Sequence[tuple[str, int]]
     ) -> int:
-        """As `append_unit`, with `log_entry.append_rows`."""
+        """As `append_unit`, with `delta_log.append_rows`."""
         self.lake.lease.check()
         version = self._next(name)
-        log_entry.append_rows(self.storage, self.lake.table(name), version, adds, removes, transactions)
+        delta_log.append_rows(self.storage, self.lake.table(name), version, adds, removes, transactions)
         self._appended[name] = version, transactions[-1][1]
         return version
 
     def _beginning(
         self, columns: pa.Schema, comments: Comments, identity: uuid.UUID | None = None, at: int | None = None
-    ) -> log_entry.Lines:
-        return log_entry.create_table_actions(columns, self.configuration | skipping(columns), comments, identity, at)
+    ) -> delta_log.Lines:
+        return delta_log.create_table_actions(columns, self.configuration | skipping(columns), comments, identity, at)
 
     def add_columns(self, name: str, columns: pa.Schema, comments: Comments) -> None:
-        """Add columns and comments with `log_entry.extend`, and refresh the handle."""
+        """Add columns and comments with `delta_log.extend`, and refresh the handle."""
         table = self._handles[name]
-        log_entry.check(name, table)
+        delta_log.check(name, table)
         self.lake.lease.check()
-        log_entry.extend(self.storage, self.lake.table(name), table, columns, comments, self.lake.lease.epoch)
+        delta_log.extend(self.storage, self.lake.table(name), table, columns, comments, self.lake.lease.epoch)
         table.update_incremental()
 
     def append_unit(self, name: str, manifest: Manifest, app: str) -> int:
-        """Append a unit's commit with `log_entry.append` after the last known version of an open or new table; the
+        """Append a unit's commit with `delta_log.append` after the last known version of an open or new table; the
         handle is refreshed when it is needed. Returns the version."""
         version = self._next(name)
-        log_entry.append(self.storage, self.lake.table(name), version, manifest, app)
+        delta_log.append(self.storage, self.lake.table(name), version, manifest, app)
         self._appended[name] = version, manifest.sequence
         return version
 
@@ -149,14 +186,14 @@ class Tables:
         assert table is not None
         version, configuration = self._next(name), self.configuration | skipping(columns)
         folder = self.lake.table(name)
-        log_entry.renew(self.storage, folder, version, manifest, app, table, columns, configuration, comments)
+        delta_log.renew(self.storage, folder, version, manifest, app, table, columns, configuration, comments)
         self.forget(name)
 
     def replace_rows(self, name: str, add: FileEntry, removes: Collection[str], upto: int, app: str) -> int:
-        """As `append_unit`, with `log_entry.overwrite`."""
+        """As `append_unit`, with `delta_log.overwrite`."""
         self.lake.lease.check()
         version = self._next(name)
-        log_entry.overwrite(self.storage, self.lake.table(name), version, add, removes, upto, app)
+        delta_log.overwrite(self.storage, self.lake.table(name), version, add, removes, upto, app)
         self._appended[name] = version, upto
         return version
 
@@ -190,12 +227,12 @@ class Tables:
         return None if table is None else table.version()
 
     def replace_files(self, name: str, adds: Collection[FileEntry], removes: Collection[str]) -> None:
-        """Replace files with `log_entry.rewrite` after the handle's version, and refresh the handle."""
+        """Replace files with `delta_log.rewrite` after the handle's version, and refresh the handle."""
         table = self._handles[name]
-        log_entry.check(name, table)
+        delta_log.check(name, table)
         self.lake.lease.check()
         epoch = self.lake.lease.epoch
-        log_entry.rewrite(self.storage, self.lake.table(name), table.version() + 1, adds, removes, epoch)
+        delta_log.rewrite(self.storage, self.lake.table(name), table.version() + 1, adds, removes, epoch)
         table.update_incremental()
 
     def index(self, name: str) -> None:

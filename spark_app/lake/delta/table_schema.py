@@ -1,4 +1,7 @@
-"""The schema of a Delta table: its columns for the app, which ignores comments, and its comments for readers."""
+"""The schema of a Delta table: its columns for the app, which ignores comments, and its comments for readers.
+
+Opens tables with delta-rs, wherever the lake is.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,18 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
+from spark_app.lake.lake import Lake
 from spark_app.model.columns import Comments, Path
+
+
+def open_table(lake: Lake, name: str) -> DeltaTable:
+    """A new handle of an existing table, at its newest version.
+
+    Raises:
+        ContractError: the name is not a plain folder name.
+    """
+    return DeltaTable(lake.storage.uri(lake.table(name)), storage_options=lake.storage.delta_options)
+
 
 COMMENT = "comment"  # the key in a field's metadata
 

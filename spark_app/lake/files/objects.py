@@ -24,10 +24,9 @@ from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import ObjectStore
 
 from spark_app.lake.files import object_clients as clients
+from spark_app.lake.files.object_clients import AGAIN_S, ask, missing, read_credentials
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.files.store_errors import NoBucket, failed, no_bucket, store_error
-from spark_app.lake.files.store_keys import read_credentials
-from spark_app.lake.files.store_requests import AGAIN_S, ask, missing
 from spark_app.model.errors import ConfigurationError, TakenOver
 from spark_app.model.place import Place
 

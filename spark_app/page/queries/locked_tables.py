@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from spark_app.lake.delta.opened_table import open_table
+from spark_app.lake.delta.table_schema import open_table
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.lake import Lake
 from spark_app.model.text import quoted

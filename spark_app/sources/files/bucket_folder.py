@@ -17,9 +17,9 @@ from obstore.exceptions import InvalidPathError, PreconditionError
 from obstore.store import ObjectStore
 
 from spark_app.lake.files import object_clients as clients
+from spark_app.lake.files.object_clients import ask
 from spark_app.lake.files.objects import ObjectStorage
 from spark_app.lake.files.store_errors import NoBucket
-from spark_app.lake.files.store_requests import ask
 from spark_app.model.errors import ConfigurationError, first_message_line
 from spark_app.model.place import Place
 from spark_app.sources.files.folder import HIDDEN, Changed, Listed, SourceFolder

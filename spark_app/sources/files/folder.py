@@ -1,6 +1,7 @@
-"""The folder of a file source, on a disk. Only this class and `BucketFolder` list and open its files.
+"""The folder of a file source, on a disk; `open_folder` finds the class for others.
 
-A key is a file's path below the folder, with "/" between the parts.
+Only `DiskFolder` and `BucketFolder` list and open its files. A key is a file's path below the folder, with "/" between
+the parts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_app.model.errors import ConfigurationError
+from spark_app.model.place import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -227,3 +229,12 @@ def as_text(key: str) -> str:
         return os.fsencode(key).decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:
         return key.encode("ascii", "backslashreplace").decode()
+
+
+def open_folder(place: Place) -> SourceFolder:
+    """The folder at a place."""
+    if not place.scheme:
+        return DiskFolder(place.root)
+    from spark_app.sources.files.bucket_folder import BucketFolder  # its libraries take time to load
+
+    return BucketFolder(place)

@@ -14,7 +14,7 @@ from itertools import islice
 import pyarrow as pa
 
 from spark_app.settings.models import Source
-from spark_app.sources.files.delta_traces import LOG, appeared
+from spark_app.sources.files.delta_export import LOG, appeared
 from spark_app.sources.files.folder import NO_TEXT, Listed, SourceFolder, as_text, is_text
 from spark_app.sources.files.planning import Due
 from spark_app.sources.files.scanning import format_of

@@ -11,10 +11,9 @@ from spark_app.lake.files.state_files import read_durable
 from spark_app.lake.lake import Lake
 from spark_app.settings.models import Settings
 from spark_app.sources.files.columns import SourceColumns
-from spark_app.sources.files.delta_export import DeltaListing
-from spark_app.sources.files.delta_traces import LOG, began_in, lost
+from spark_app.sources.files.delta_export import LOG, DeltaListing, began_in, lost
+from spark_app.sources.files.folder import open_folder
 from spark_app.sources.files.listing import FolderListing
-from spark_app.sources.files.opening import open_folder
 from spark_app.sources.files.planning import Listing, Plan, Planner
 from spark_app.sources.files.taken import TakenFile, TakenFiles, files_of
 

@@ -14,18 +14,16 @@ import pyarrow as pa
 from spark_app.lake.delta.merged_columns import grows
 from spark_app.lake.files.hmac_key import SETTING, fingerprint_of, read_key
 from spark_app.lake.lake import Lake
-from spark_app.model.columns import Aliases, aliased_fields, column_of
 from spark_app.model.catalog import Catalog
-from spark_app.model.definitions import Definition, Definitions, Rule
+from spark_app.model.columns import Aliases, aliased_fields, column_of
+from spark_app.model.definitions import Definition, Definitions, Join, Projection, Rule
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.log import log
-from spark_app.model.definitions import Join, Projection
 from spark_app.model.text import one_line
 from spark_app.model.wrapper import Wrapper
 from spark_app.protobuf.columns.fit import known_types, table_columns
 from spark_app.settings.models import Settings
-from spark_app.settings.silver import joined_names
-from spark_app.settings.silver import Silver, SilverTable
+from spark_app.settings.silver import Silver, SilverTable, joined_names
 from spark_app.tables.aliases import UNCLEAR, table_aliases, unclear_names
 from spark_app.tables.definitions import number_all
 from spark_app.tables.expectations.checks import LINEAGE, columns_in_expression, fields_named, unknown_column

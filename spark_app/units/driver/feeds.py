@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from spark_app.model.errors import ConfigurationError, UnreachableError
 from spark_app.model.place import Place
 from spark_app.settings.models import Settings
-from spark_app.sources.files.opening import open_folder
+from spark_app.sources.files.folder import open_folder
 from spark_app.sources.kafka import topics
-from spark_app.sources.kafka.consumer.spans import SpanSplitter
 from spark_app.sources.kafka.record_sizes import RecordSizes, sample
-from spark_app.sources.kafka.transactions import OpenTransactions
+from spark_app.sources.kafka.spans import SpanSplitter
+from spark_app.sources.kafka.topics import OpenTransactions
 from spark_app.units.driver import loss
 from spark_app.units.driver.file_stream import FileStream, origin_of
 from spark_app.units.driver.ingest import Ingest

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from spark_app.lake.delta.batches import read_batches
+from spark_app.lake.delta.parquet import read_batches
 from spark_app.lake.files.storage import Storage
 
 FOLDER = "_protolake_folder"  # the column with the name of the folder, and so of the table, of a row's file

@@ -28,7 +28,7 @@ from spark_app.model.errors import BrokenError, ConfigurationError, ContractErro
 from spark_app.model.log import log
 from spark_app.model.offsets import Offsets, ReadFailed, ReadFailure
 from spark_app.model.reports import Report
-from spark_app.sources.kafka.consumer.spans import spans_between
+from spark_app.sources.kafka.spans import spans_between
 from spark_app.units.driver.job_input import Records
 from spark_app.units.driver.open_lake import OpenLake
 from spark_app.units.driver.run_context import RunContext

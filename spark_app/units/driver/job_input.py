@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from spark_app.model.offsets import ReadFailed, Span
 from spark_app.model.reports import Report
-from spark_app.sources.kafka.consumer import input as kafka_input
+from spark_app.sources.kafka import input as kafka_input
 from spark_app.units.spark import jvm
 from spark_app.units.spark.task_places import MOVES, is_local, spread
 from spark_app.units.worker.block_pandas import block_pandas

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from spark_app.lake.delta.manifest import Change, Kind, Manifest
-from spark_app.lake.delta.merged_files import Merger
+from spark_app.lake.delta.rewrite import Merger
 from spark_app.lake.lake import Lake
 from spark_app.model.pauses import Failing, Pauses
 from spark_app.model.reports import Report

@@ -17,8 +17,8 @@ from spark_app.model.offsets import Offsets
 from spark_app.model.record_schemas import COORDINATES, LINEAGE_COORDINATES, LINEAGE_SCHEMA
 from spark_app.settings.models import Settings
 from spark_app.sources import bronze
-from spark_app.sources.kafka.consumer.input import Share as KafkaShare
-from spark_app.sources.kafka.consumer.spans import SpanSplitter, spans_between
+from spark_app.sources.kafka.input import Share as KafkaShare
+from spark_app.sources.kafka.spans import SpanSplitter, spans_between
 from spark_app.units.driver.file_rows import FOLDER, read_rows
 from spark_app.units.driver.job_input import Records
 from spark_app.units.driver.open_lake import OpenLake

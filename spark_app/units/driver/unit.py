@@ -21,14 +21,14 @@ from spark_app.lake.files import failpoints
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.lake import remove_files, unit_file_prefix
 from spark_app.model.catalog import Catalog, read_schema_key
+from spark_app.model.columns import paths_of
 from spark_app.model.definitions import NO_RULES, Definitions
 from spark_app.model.errors import ConfigurationError, SchemaBump
-from spark_app.model.columns import paths_of
 from spark_app.model.log import log
+from spark_app.model.offsets import ReadFailed
 from spark_app.model.pauses import FailedRow, wait_text
 from spark_app.model.reports import Report, add_counts
 from spark_app.protobuf.columns.fit import table_columns
-from spark_app.model.offsets import ReadFailed
 from spark_app.tables.comments import own_columns
 from spark_app.tables.expectations.types import check_rules_fit
 from spark_app.tables.route import Routing

@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_app.lake.delta import inventory, torn_logs
+from spark_app.lake.delta import durability, inventory
 from spark_app.lake.delta import parquet as files
 from spark_app.lake.delta.commit import TableCommitter
 from spark_app.lake.delta.findings import refuse
 from spark_app.lake.delta.maintenance import Maintainer
 from spark_app.lake.delta.manifest import Change, Kind, Manifest, Manifests, counts_of
-from spark_app.lake.delta.merged_files import Merger
+from spark_app.lake.delta.rewrite import Merger
 from spark_app.lake.lake import Lake, unit_file_prefix
 from spark_app.model.columns import Comments
 from spark_app.model.events import RUN_ID, Event
@@ -59,7 +59,7 @@ class UnitLog:
         lake.deletes.begin()
         lake.lease.fenced()
         self.committer = TableCommitter(lake, self.manifests, settings.lake, layout, comments)
-        torn_logs.mend(lake, self.committer.synced, layout)
+        durability.mend(lake, self.committer.synced, layout)
         self.redone_units = self.committer.redo()
         self.committer.synced.begin()
         synced, merged_by_units = self.committer.synced, {layout.deferred}

@@ -21,10 +21,9 @@ from spark_app.model.errors import ConfigurationError, UnreachableError, first_m
 from spark_app.model.log import log
 from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import Settings
-from spark_app.sources.files.folder import Changed, Listed, SourceFolder, as_text
-from spark_app.sources.files.opening import open_folder
+from spark_app.sources.files.folder import Changed, Listed, SourceFolder, as_text, open_folder
 from spark_app.sources.files.scanning import format_of
-from spark_app.sources.kafka.consumer import input as kafka_input
+from spark_app.sources.kafka import input as kafka_input
 from spark_app.units.spark.cluster import cause_of
 
 WAIT_S = 0.3  # that a task takes, so that each core gets one

@@ -8,7 +8,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_app.lake.delta.merged_files import AT_ONCE, LocalMerger, Merge, Merged, merge_one, refuse_if_full
+from spark_app.lake.delta.rewrite import AT_ONCE, LocalMerger, Merge, Merged, merge_one, refuse_if_full
 from spark_app.lake.files.disk import is_full
 from spark_app.lake.files.storage import Storage
 from spark_app.model.errors import last_message_line

@@ -23,7 +23,7 @@ import pyspark.worker  # noqa: F401
 from pyspark import daemon
 
 from spark_app.model.versions import OTHER_VERSIONS, UMASK, VERSIONS, differences, own_versions
-from spark_app.sources.kafka.consumer import consumer  # noqa: F401
+from spark_app.sources.kafka import consumer  # noqa: F401
 from spark_app.units.worker import task  # noqa: F401
 
 _work = daemon.worker

@@ -15,7 +15,7 @@ from scripts.benches.topics import Maker
 from scripts.local.errors import LocalError
 from spark_app.model.record_schemas import SOURCE_SCHEMA
 from spark_app.settings.connections import KafkaSettings
-from spark_app.sources.kafka.consumer.input import Share
+from spark_app.sources.kafka.input import Share
 
 HEAD = b"\0\0\0\0\1\0"
 NOWHERE = Share(KafkaSettings(brokers="127.0.0.1:9", topic="t"), (), 1, 1, 1, 1)

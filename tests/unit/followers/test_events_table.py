@@ -22,7 +22,7 @@ from spark_app.followers.events.events_table import SCHEMA, to_arrow
 from spark_app.followers.events.spool import EventLog
 from spark_app.followers.events.unit_events import MOST_TABLES, unit_events
 from spark_app.followers.runner import FollowerRunner, Followers
-from spark_app.lake.delta import inventory, torn_logs
+from spark_app.lake.delta import durability, inventory
 from spark_app.lake.delta.manifest import Manifest, Manifests, counts_of
 from spark_app.model.columns import NO_IDS
 from spark_app.model.events import RUN_ID, Event, EventRow
@@ -328,7 +328,7 @@ def test_the_other_parts_know_the_table(tmp_path: Path) -> None:
     units, layout = lake.opened.units, lake.settings.tables.layout
     units.committer.close()
     assert inventory.examine(lake.lake, units.manifests, units.committer, layout) == []
-    assert torn_logs.look(lake.lake, units.committer.synced, layout) == []
+    assert durability.look(lake.lake, units.committer.synced, layout) == []
     assert TABLE not in initial_counts.count_rows(lake.opened)
     wrong = {key for key in lake.audit().counts if key[0] != "gold"}  # nothing has made gold
     assert wrong == set()

@@ -14,7 +14,6 @@ from spark_app.followers.gold import tables as gold_tables
 from spark_app.followers.gold.definition import Definition
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.lake.delta import log as delta_log
-from spark_app.lake.delta import log_entry
 from spark_app.lake.files.local import LocalStorage
 from spark_app.settings.models import Settings
 from spark_app.units.driver.open_lake import OpenLake
@@ -71,14 +70,14 @@ def test_who_loses_a_race_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     gold, other = open_gold(tmp_path), open_gold(tmp_path)
     for number in (1, 2):
         gold.merge("a", part(x=1), number)
-    overwrite = log_entry.overwrite
+    overwrite = delta_log.overwrite
 
     def be_second(*args: object) -> None:
         monkeypatch.undo()
         other.merge("a", part(x=10), 3)
         overwrite(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(log_entry, "overwrite", be_second)
+    monkeypatch.setattr(delta_log, "overwrite", be_second)
     with pytest.raises(DeltaError, match="another writer"):
         gold.merge("a", part(x=100), 3)
     assert rows(tmp_path) == {"x": 12}

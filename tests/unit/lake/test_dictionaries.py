@@ -7,9 +7,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_app.lake.delta import dictionaries, rewrite
+from spark_app.lake.delta import parquet, rewrite
 from spark_app.lake.delta import parquet as files
-from spark_app.lake.delta.dictionaries import Dictionaries
+from spark_app.lake.delta.parquet import Dictionaries
 from spark_app.lake.files.local import LocalStorage
 
 DICE = random.Random(5)
@@ -52,12 +52,12 @@ def test_files_of_another_size_are_asked_about_anew() -> None:
 def test_an_old_answer_is_forgotten() -> None:
     repeated, distinct = pa.table({"a": ["the same text"] * 500}), pa.table({"a": [token() for _ in range(500)]})
     found = Dictionaries(["a"])
-    answers = [found.choose(rows, "zstd") for rows in [repeated] + [distinct] * dictionaries.ASK_AGAIN]
-    assert answers == [["a"]] * dictionaries.ASK_AGAIN + [[]]
+    answers = [found.choose(rows, "zstd") for rows in [repeated] + [distinct] * parquet.ASK_AGAIN]
+    assert answers == [["a"]] * parquet.ASK_AGAIN + [[]]
 
 
 def test_no_rows_and_rows_too_large_for_a_sample() -> None:
-    large = pa.table({"a": [b"x" * dictionaries.SAMPLE_BYTES] * 3})
+    large = pa.table({"a": [b"x" * parquet.SAMPLE_BYTES] * 3})
     assert Dictionaries(["a"]).choose(large.slice(0, 0), "zstd") == []
     assert Dictionaries(["a"]).choose(large, "zstd") == []
 

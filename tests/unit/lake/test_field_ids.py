@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 
 from spark_app.lake.delta import parquet as files
 from spark_app.lake.delta import rewrite
-from spark_app.lake.delta.column_ids import ColumnIds
-from spark_app.lake.delta.dictionaries import Dictionaries
+from spark_app.lake.delta.parquet import Dictionaries
+from spark_app.lake.delta.table_handles import ColumnIds
 from spark_app.lake.files.local import LocalStorage
 from spark_app.lake.lake import Lake
 from spark_app.model.columns import FieldIds, paths_of

@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable, Field, Schema, write_deltalake
 
 from spark_app.lake.delta import log as delta_log
-from spark_app.lake.delta import log_entry, table_handles
 from spark_app.lake.delta import parquet as files
+from spark_app.lake.delta import table_handles
 from spark_app.lake.delta.commit import TableCommitter
 from spark_app.lake.delta.manifest import Manifests
 from spark_app.lake.files.local import LocalStorage
@@ -222,7 +222,7 @@ def test_a_table_begins_as_one_of_delta_rs_does(tmp_path: Path) -> None:
     write_deltalake(str(theirs), rows, configuration=configuration)
     storage = LocalStorage(tmp_path)
     add = files.write_file(storage, "ours", "x.parquet", rows, "zstd")
-    log_entry.overwrite(storage, "ours", 0, add, [], 1, "app", log_entry.create_table_actions(columns, configuration))
+    delta_log.overwrite(storage, "ours", 0, add, [], 1, "app", delta_log.create_table_actions(columns, configuration))
     begun = [DeltaTable(str(folder)) for folder in (theirs, ours)]
     for what in ("schema", "protocol"):
         assert len({str(getattr(table, what)()) for table in begun}) == 1
@@ -237,7 +237,7 @@ def test_a_table_begins_as_one_of_delta_rs_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [NTZ, pa.list_(NTZ), pa.map_(pa.string(), NTZ), pa.struct([("at", NTZ)])], ids=str)
 def test_a_type_of_a_newer_protocol_is_refused(kind: pa.DataType) -> None:
     with pytest.raises(ContractError, match="time zone"):
-        log_entry.create_table_actions(pa.schema([("at", kind)]), {})
+        delta_log.create_table_actions(pa.schema([("at", kind)]), {})
 
 
 def test_a_field_may_have_the_name_of_a_type(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_field_may_have_the_name_of_a_type(tmp_path: Path) -> None:
 def test_a_table_that_somebody_else_has_begun_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the look whether it is there and its first entry."""
     app = Running(tmp_path)
-    append = log_entry.append
+    append = delta_log.append
 
     def be_second(storage: LocalStorage, table: str, version: int, *rest: Any) -> None:
         if table == SILVER:
@@ -257,7 +257,7 @@ def test_a_table_that_somebody_else_has_begun_goes_on(tmp_path: Path, monkeypatc
             write_deltalake(storage.uri(table), pa.table({"x": [100]}))
         append(storage, table, version, *rest)
 
-    monkeypatch.setattr(log_entry, "append", be_second)
+    monkeypatch.setattr(delta_log, "append", be_second)
     app.take()
     app.take()
     assert app.units() == [1, 2, 100]

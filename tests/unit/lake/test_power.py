@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_app.lake import cursors
-from spark_app.lake.delta import commit, inventory, torn_logs
+from spark_app.lake.delta import commit, durability, inventory
 from spark_app.lake.delta import log as delta_log
 from spark_app.lake.delta.commit import TableCommitter
 from spark_app.lake.delta.durability import DurabilityMark
@@ -61,7 +61,7 @@ def entry(lake: Lake, version: int) -> Path:
 
 
 def look(lake: Lake) -> list[str]:
-    return [finding.what for finding in torn_logs.look(lake, DurabilityMark(lake), LAYOUT)]
+    return [finding.what for finding in durability.look(lake, DurabilityMark(lake), LAYOUT)]
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -178,7 +178,7 @@ def test_a_log_whose_beginning_has_expired_cannot_be_cut_to_nothing(tmp_path: Pa
     for version in range(3):
         entry(lake, version).unlink()
     (log_of(lake) / f"{2:020d}.checkpoint.parquet").write_bytes(b"")
-    [finding] = torn_logs.look(lake, DurabilityMark(lake), LAYOUT)
+    [finding] = durability.look(lake, DurabilityMark(lake), LAYOUT)
     assert (finding.fatal, finding.repair) == (True, None)
     with pytest.raises(ContractError, match=r"silver_a_events.*torn.*remove it and run `rebuild`"):
         open_committer(lake)

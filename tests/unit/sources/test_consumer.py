@@ -7,8 +7,8 @@ import pytest
 
 from spark_app.model.offsets import ReadFailed, ReadFailure, Span
 from spark_app.settings.connections import KafkaSettings
-from spark_app.sources.kafka.consumer import headers
-from spark_app.sources.kafka.consumer import input as kafka_input
+from spark_app.sources.kafka import input as kafka_input
+from spark_app.sources.kafka import librdkafka
 
 
 def read(kafka: KafkaSettings, topic: str = "t") -> ReadFailed:
@@ -54,6 +54,6 @@ def test_prefetching_is_bounded_whatever_the_number_of_partitions() -> None:
 
 def test_headers_that_no_column_has_room_for_are_an_error_and_no_text_at_another_place() -> None:
     room = np.array([2**31 - 1 - 7, 7])
-    assert headers._ends(room).tolist() == [0, 2**31 - 8, 2**31 - 1]
+    assert librdkafka._ends(room).tolist() == [0, 2**31 - 8, 2**31 - 1]
     with pytest.raises(OverflowError, match="headers have 2147483648 bytes"):
-        headers._ends(np.array([*room, 1]))
+        librdkafka._ends(np.array([*room, 1]))

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from spark_app.model.offsets import Offsets, Span
 from spark_app.settings.models import Settings
-from spark_app.sources.kafka.consumer.spans import UNEVEN, SpanSplitter, spans_between
+from spark_app.sources.kafka.spans import UNEVEN, SpanSplitter, spans_between
 from spark_app.units.driver.feeds import SINGLE
 from spark_app.units.driver.reader import read_kafka
 

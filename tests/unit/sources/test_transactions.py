@@ -9,7 +9,7 @@ import pytest
 from spark_app.lake.files.state_files import read_json
 from spark_app.model.table_names import TableNames
 from spark_app.settings.connections import KafkaSettings
-from spark_app.sources.kafka.transactions import SUSPECT_S, Ends, OpenTransactions
+from spark_app.sources.kafka.topics import SUSPECT_S, Ends, OpenTransactions
 from spark_app.units.driver.status import Status
 from tests.chaos.units import open_lake
 

@@ -10,7 +10,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from spark_app.lake.delta.log import SEQUENCE, UNIT
-from spark_app.lake.delta.opened_table import open_table
+from spark_app.lake.delta.table_schema import open_table
 from spark_app.lake.files.state_files import read_json
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.lake import Lake

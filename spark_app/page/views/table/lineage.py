@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spark_app.lake.delta.opened_table import open_table
+from spark_app.lake.delta.table_schema import open_table
 from spark_app.lake.lake import Lake
 from spark_app.model.catalog import SchemaKey
 from spark_app.page.format import shortened

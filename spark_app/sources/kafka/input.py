@@ -17,7 +17,7 @@ from spark_app.settings.connections import KafkaSettings
 from spark_app.sources.kafka.client import client_options
 
 if TYPE_CHECKING:
-    from spark_app.sources.kafka.consumer.consumer import Consumer
+    from spark_app.sources.kafka.consumer import Consumer
 
 FETCH_BYTES = 1 << 20  # even at 64 KiB/s a response of this size arrives within the client's timeout
 PREFETCH_BYTES = 16 << 20  # for all partitions together; small records take five times their size in memory
@@ -83,7 +83,7 @@ _kept: dict[tuple[KafkaSettings, int], Consumer] = {}  # at most one; the next t
 
 
 def _open(kafka: KafkaSettings, partitions: int) -> Consumer:
-    from spark_app.sources.kafka.consumer.consumer import Consumer
+    from spark_app.sources.kafka.consumer import Consumer
 
     key = kafka, partitions
     if key not in _kept:
@@ -100,7 +100,7 @@ def try_consumer(kafka: KafkaSettings) -> None:
     Raises:
         ValueError, ConfigurationError: no consumer can be created in this process, such as for want of a file.
     """
-    from spark_app.sources.kafka.consumer.consumer import Consumer
+    from spark_app.sources.kafka.consumer import Consumer
 
     Consumer(options_for(kafka, 1)).close()
 
