@@ -8,7 +8,7 @@ from spark_app.model.catalog import read_schema_key
 from spark_app.model.causes import Cause
 from spark_app.model.errors import UsageError
 from spark_app.model.reports import Report
-from spark_app.protobuf.schemas.ledger_entry import Entry
+from spark_app.protobuf.schemas.ledger import Entry
 from spark_app.protobuf.schemas.resolver import RETRY_WAIT_S
 from spark_app.recovery.requests import Request, load_progress, save_progress
 from spark_app.units.driver.open_lake import OpenLake

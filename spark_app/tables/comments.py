@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from spark_app.model.columns import Comments, Path
 from spark_app.model.table_names import TableNames
-from spark_app.protobuf.columns.comments import column_comments
-from spark_app.protobuf.schemas.ledger import Ledger
-from spark_app.protobuf.schemas.ledger_entry import Entry
+from spark_app.protobuf.columns.fields import column_comments
+from spark_app.protobuf.schemas.ledger import Entry, Ledger
 from spark_app.tables.admission import TableAdmission
 
 MOST_OF_TABLE = 200_000  # characters of a table's comments: each commit of columns and each checkpoint repeats them

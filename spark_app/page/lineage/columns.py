@@ -14,7 +14,7 @@ from spark_app.model.record_schemas import LINEAGE_SCHEMA, SOURCE_SCHEMA
 from spark_app.model.table_names import TableNames
 from spark_app.model.wrapper import Wrapper
 from spark_app.page.lineage.graph import APP, By, Edge, Kind, Place
-from spark_app.protobuf.changes.field_names import other_names
+from spark_app.protobuf.changes.declarations import other_names
 from spark_app.protobuf.columns.fields import column_fields, owner_of
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.protobuf.unwrap import COLUMN

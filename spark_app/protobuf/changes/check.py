@@ -20,8 +20,7 @@ from spark_app.protobuf.changes.decisions import decided
 from spark_app.protobuf.changes.differences import Version, differences
 from spark_app.protobuf.changes.outcomes import Judgement, findings_of
 from spark_app.protobuf.schemas.descriptors import compile_sources, digest
-from spark_app.protobuf.schemas.ledger import Ledger, message_types
-from spark_app.protobuf.schemas.ledger_entry import Entry
+from spark_app.protobuf.schemas.ledger import Entry, Ledger, message_types
 from spark_app.protobuf.schemas.ledger_text import finding_lines
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits, check_name
 from spark_app.protobuf.schemas.registry import ROOT, Sources

@@ -23,8 +23,7 @@ from spark_app.model.schema_findings import Comparison
 from spark_app.protobuf.changes.differences import Change, Version, differences
 from spark_app.protobuf.changes.outcomes import Judgement, findings_of
 from spark_app.protobuf.schemas.descriptors import CompileUnavailable
-from spark_app.protobuf.schemas.ledger import Ledger, message_schemas, message_types
-from spark_app.protobuf.schemas.ledger_entry import Entry
+from spark_app.protobuf.schemas.ledger import Entry, Ledger, message_schemas, message_types
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.protobuf.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
 from spark_app.protobuf.schemas.resolution import resolve

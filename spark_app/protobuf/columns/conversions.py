@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.lake.delta.merged_columns import grows
-from spark_app.protobuf.columns.decimal_values import convert_decimals
-from spark_app.protobuf.columns.decimals import DECODED
+from spark_app.protobuf.columns.decimals import DECODED, convert_decimals
 
 INTEGER, BIG, FLAG, TEXT, BYTES = pa.int64(), pa.decimal128(20, 0), pa.bool_(), pa.string(), pa.binary()
 REAL = pa.float64()

@@ -1,4 +1,4 @@
-"""The fields of a message that its columns come from, see `typemap`."""
+"""The fields of a message that its columns come from, see `types`, and their comments as those of the columns."""
 
 from __future__ import annotations
 
@@ -44,3 +44,17 @@ def struct_of(field: FieldDescriptor, above: tuple[str, ...]) -> Descriptor | No
     message = value.message_type
     is_struct = message is not None and message.full_name not in ONE_VALUE and not is_json(message, above)
     return message if is_struct else None
+
+
+def column_comments(message: Descriptor, comments: Mapping[str, str]) -> dict[Path, str]:
+    """Path -> comment for the columns of a message, nested ones included; the empty path has the message's own.
+
+    Args:
+        comments: full name of a message or field -> comment.
+    """
+    found: dict[Path, str] = {(): comments[message.full_name]} if message.full_name in comments else {}
+    for path, (*_, field) in column_fields(message):
+        comment = comments.get(f"{owner_of(field)}.{field.name}")
+        if comment:
+            found[path] = comment
+    return found

@@ -3,7 +3,8 @@
 Strict mode: the reference parser parses each payload and rejects invalid ones with its error text. Accepted payloads
 are serialised again and decoded by ptars, ten times faster than in Python. Messages that ptars decodes wrongly are
 decoded in Python. Without strict mode ptars decodes the payloads as they are; if it fails, the whole batch is decoded
-in strict mode.
+in strict mode. A payload that fits another message better than the one that its index names by the lake's rule is
+refused.
 """
 
 from __future__ import annotations
@@ -21,13 +22,35 @@ from spark_app.model.causes import Cause, Reject
 from spark_app.protobuf.columns.json_text import to_json
 from spark_app.protobuf.columns.timestamps import OUT_OF_RANGE
 from spark_app.protobuf.columns.types import decoded_schema
-from spark_app.protobuf.decode.batch import concatenate_members, to_members
-from spark_app.protobuf.decode.columns import ColumnBuilder
-from spark_app.protobuf.decode.defaults import DefaultsToNull
-from spark_app.protobuf.decode.fast import fast_columns
-from spark_app.protobuf.decode.index_conflict import IndexConflict
+from spark_app.protobuf.decode.columns import ColumnBuilder, DefaultsToNull, fast_columns
 from spark_app.protobuf.decode.numbering import name
-from spark_app.protobuf.decode.reference import ReferenceParser, Refused, load_files
+from spark_app.protobuf.decode.reference import ReferenceParser, Refused, concatenate_members, load_files, to_members
+
+SLICE = 512  # payloads checked by one call
+
+
+class IndexConflict:
+    """Checks the payloads of a message whose index names another message for writers with the other numbering."""
+
+    def __init__(self, parser: ReferenceParser, other: Descriptor):
+        self._parser = parser
+        self._other = ReferenceParser(other)
+
+    def rows(self, payloads: pa.Array) -> list[int]:
+        """Row numbers of the payloads that only the other message parses without unknown fields.
+
+        Args:
+            payloads: binary without NULLs.
+        """
+        slices = range(0, len(payloads), SLICE)
+        doubtful = [first for first in slices if not self._parser.all_read_fully(payloads.slice(first, SLICE))]
+        rows = (row for first in doubtful for row in range(first, min(first + SLICE, len(payloads))))
+        return [row for row in rows if self.is_in(payloads[row].as_py())]
+
+    def is_in(self, payload: bytes) -> bool:
+        """Whether only the other message parses the payload without unknown fields."""
+        return not self._parser.reads_fully(payload) and self._other.reads_fully(payload)
+
 
 STRICT = DecodeOptions()
 ConflictWith = tuple[Descriptor, str]

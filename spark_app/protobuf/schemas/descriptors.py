@@ -2,7 +2,13 @@
 
 No code is generated or executed: in generated Python, a reference name could inject code into an import line. No name
 from outside is used as a path: protoc gets a map from import names to numbered files. Files that the registry has
-compiled are passed to protoc together with the texts, so that each file may import any other.
+compiled are passed to protoc together with the texts, so that each file may import any other. protoc accepts a map
+entry in a descriptor only with its own name for it, `ItemsEntry` for the field `items`; Confluent's registry compiles
+`map<>` text to entries named `itemsEntry`, which are renamed.
+
+Comments become comments of tables and columns. Only a leading comment counts: the one directly before a message or a
+field. A comment may come from anybody, so it is data: one line of limited length without control characters, which no
+log line contains.
 """
 
 from __future__ import annotations
@@ -15,22 +21,114 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
 from spark_app.protobuf.decode.reference import load_files, own_file
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits, SchemaLookupError, check_name
-from spark_app.protobuf.schemas.map_entries import name_entries
 from spark_app.protobuf.schemas.protoc import BROKEN, REFUSED
 from spark_app.protobuf.schemas.registry import ROOT, Sources
-from spark_app.protobuf.schemas.source_comments import reachable, take_comments
 from spark_app.protobuf.schemas.well_known import confluent_files, google_folders, is_well_known, spare_files
+
+LONGEST = 4_000  # characters of a comment
+MOST_READ = 10 * LONGEST  # characters of a comment that are looked at
+JOINERS = "\u200c\u200d"  # not printable by themselves, but they shape the letters of some scripts, and emojis
+FIELD = DescriptorProto.FIELD_FIELD_NUMBER
+
+
+def take_comments(files: FileDescriptorSet) -> dict[str, str]:
+    """Remove the source info from the files; returns full name -> comment of the messages and fields that have one."""
+    found: dict[str, str] = {}
+    for file in files.file:
+        for location in file.source_code_info.location:
+            name = _name_at(file, location.path) if location.leading_comments else ""
+            comment = clean(location.leading_comments) if name else ""
+            if comment:
+                found[name] = comment
+        file.ClearField("source_code_info")
+    return found
+
+
+def reachable(comments: dict[str, str], messages: Iterable[Descriptor]) -> dict[str, str]:
+    """Those of the comments that belong to the messages, or to messages that these contain, at any depth. Google's own
+    messages are left out: almost all of them are one value in a table."""
+    seen: set[str] = set()
+    left = list(messages)
+    while left:
+        message = left.pop()
+        if message.full_name not in seen and message.file.package != "google.protobuf":
+            seen.add(message.full_name)
+            left += message.nested_types
+            left += [field.message_type for field in message.fields if field.message_type is not None]
+    return {name: text for name, text in comments.items() if name in seen or name.rpartition(".")[0] in seen}
+
+
+def clean(comment: str) -> str:
+    """The comment as one line of at most `LONGEST` characters, without control characters and direction marks."""
+    words = "".join(filter(_is_kept, comment[:MOST_READ])).split()
+    line = " ".join(words)
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1].rstrip()}…"
+
+
+def _is_kept(character: str) -> bool:
+    return character.isprintable() or character.isspace() or character in JOINERS
+
+
+def _name_at(file: FileDescriptorProto, path: Sequence[int]) -> str:
+    """The full name of the message or field at a path of the file's source info; "" if something else is there."""
+    tags, places = list(path[::2]), path[1::2]
+    is_field = tags[-1:] == [FIELD]
+    levels = tags[:-1] if is_field else tags
+    nested = [DescriptorProto.NESTED_TYPE_FIELD_NUMBER] * (len(levels) - 1)
+    if len(path) % 2 or not levels or levels != [FileDescriptorProto.MESSAGE_TYPE_FIELD_NUMBER, *nested]:
+        return ""
+    messages, names = file.message_type, [file.package] if file.package else []
+    for place in places[: len(levels)]:
+        message = messages[place]
+        messages, names = message.nested_type, [*names, message.name]
+    return ".".join([*names, message.field[places[-1]].name] if is_field else names)
+
+
+def name_entries(file: FileDescriptorProto) -> None:
+    """Rename each map entry of the file, in place, as protoc names it."""
+    for message in file.message_type:
+        _name_within(message, f".{file.package}.{message.name}" if file.package else f".{message.name}")
+
+
+def _name_within(message: DescriptorProto, path: str) -> None:
+    """`path` is the message's full name with a leading dot."""
+    for nested in message.nested_type:
+        _name_within(nested, f"{path}.{nested.name}")
+        if nested.options.map_entry:
+            before, full_name = nested.name, f"{path}.{nested.name}"
+            for field in message.field:
+                if f".{full_name}".endswith(f".{field.type_name}"):  # a serializer may write a relative name
+                    nested.name = entry_name(field.name)
+                    field.type_name = f"{field.type_name.removesuffix(before)}{nested.name}"
+
+
+def entry_name(field: str) -> str:
+    """protoc's name for the entry of a map field: the first letter and each letter after an underscore become capitals,
+    and underscores are removed."""
+    return "".join(word[:1].upper() + word[1:] for word in field.split("_")) + "Entry"
+
+
+def holds_entry_and_other(file: FileDescriptorProto) -> bool:
+    """Whether some message of the file contains both map entries and other nested messages, at any depth."""
+    return any(_holds_both(message) for message in file.message_type)
+
+
+def _holds_both(message: DescriptorProto) -> bool:
+    kinds = {nested.options.map_entry for nested in message.nested_type}
+    return len(kinds) == 2 or any(_holds_both(nested) for nested in message.nested_type)
+
 
 OWN_FILE = "protolake_value.proto"  # file name of the schema itself
 OUTPUT_BYTES = 64 << 10  # how much of protoc's output is read: its warnings come before its errors

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from spark_app.model.events import Event, Level
-from spark_app.protobuf.schemas.ledger import Ledger
-from spark_app.protobuf.schemas.ledger_entry import Entry
+from spark_app.protobuf.schemas.ledger import Entry, Ledger
 
 KINDS = {"decodable": "schema_resolved", "refused": "schema_refused", "waiting": "schema_waiting"}
 MOST_FINDINGS = 20

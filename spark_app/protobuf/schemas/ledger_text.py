@@ -12,8 +12,7 @@ from spark_app.model.errors import ContractError
 from spark_app.model.schema_findings import Comparison, SchemaFinding
 from spark_app.model.text import one_line
 from spark_app.protobuf.changes.declarations import file_lines
-from spark_app.protobuf.schemas.ledger import Ledger
-from spark_app.protobuf.schemas.ledger_entry import Entry
+from spark_app.protobuf.schemas.ledger import Entry, Ledger
 
 MOST_NAMES = 3  # message types in a line
 CONTEXT = 2  # equal lines around a difference

@@ -9,9 +9,14 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from spark_app.model.catalog import Form
 from spark_app.protobuf.decode.reference import own_file
-from spark_app.protobuf.schemas.descriptors import OWN_FILE, CompileUnavailable, ProtocRejected, compile_schema
+from spark_app.protobuf.schemas.descriptors import (
+    OWN_FILE,
+    CompileUnavailable,
+    ProtocRejected,
+    compile_schema,
+    holds_entry_and_other,
+)
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits
-from spark_app.protobuf.schemas.map_entries import holds_entry_and_other
 from spark_app.protobuf.schemas.registry import ROOT, Registry, RegistryUnreachable, SchemaNotFound, Sources
 
 

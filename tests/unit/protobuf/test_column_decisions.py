@@ -9,9 +9,9 @@ import pytest
 from spark_app.lake.delta.merged_columns import find_clash
 from spark_app.model.catalog import Decodable
 from spark_app.model.schema_findings import DEFAULTS, NEW_NAME, NEW_TYPE, Kind, Policy
-from spark_app.protobuf.changes.column_decisions import Rules, decide_columns
+from spark_app.protobuf.changes.decisions import Rules, decide_columns
+from spark_app.protobuf.changes.declarations import with_names
 from spark_app.protobuf.changes.differences import Version
-from spark_app.protobuf.changes.field_names import with_names
 from spark_app.protobuf.columns.types import arrow_schema
 from spark_app.protobuf.schemas.descriptors import digest
 from spark_app.protobuf.schemas.ledger import message_types

@@ -7,13 +7,12 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from spark_app.model.columns import Path
-from spark_app.protobuf.columns.comments import column_comments
+from spark_app.protobuf.columns.fields import column_comments
 from spark_app.protobuf.columns.types import arrow_schema
 from spark_app.protobuf.decode.reference import load_files
-from spark_app.protobuf.schemas.descriptors import compile_schema, compile_sources, digest
+from spark_app.protobuf.schemas.descriptors import LONGEST, clean, compile_schema, compile_sources, digest
 from spark_app.protobuf.schemas.registry import ROOT, Registry, Sources
 from spark_app.protobuf.schemas.resolution import resolve
-from spark_app.protobuf.schemas.source_comments import LONGEST, clean
 from spark_app.settings.connections import RegistrySettings
 from tests.support.answers import Answers
 from tests.support.protos import CAPS, PROTO3

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from spark_app.audit.values import carried, fits
 from spark_app.model.catalog import Decodable
 from spark_app.protobuf.columns import decimals
-from spark_app.protobuf.columns.decimal_values import convert_decimals
-from spark_app.protobuf.columns.decimals import DECODED
+from spark_app.protobuf.columns.decimals import DECODED, convert_decimals
 from spark_app.protobuf.columns.types import arrow_schema
 from spark_app.protobuf.schemas.ledger import message_schemas
 from tests.support.examples import examples

@@ -8,7 +8,7 @@ from google.protobuf import json_format
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from spark_app.model.catalog import Decodable
-from spark_app.protobuf.changes.field_names import other_names, with_names
+from spark_app.protobuf.changes.declarations import other_names, with_names
 from spark_app.protobuf.decode.decoder import decoder_for
 from spark_app.protobuf.schemas.descriptors import digest
 from tests.support.protos import compile_text, load_files, message_class

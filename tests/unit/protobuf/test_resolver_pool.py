@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from spark_app.lake.lake import Lake
-from spark_app.protobuf.schemas import resolver_pool
+from spark_app.protobuf.schemas import resolver
 from spark_app.protobuf.schemas.descriptors import CompileTimedOut
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.protobuf.schemas.registry import ROOT, Registry
-from spark_app.protobuf.schemas.resolver import SchemaResolver, limits_of
-from spark_app.protobuf.schemas.resolver_pool import ResolverPool
+from spark_app.protobuf.schemas.resolver import ResolverPool, SchemaResolver, limits_of
 from spark_app.protobuf.schemas.subjects import Subjects
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.models import Schemas
@@ -62,7 +61,7 @@ def test_a_bomb_is_refused_when_it_has_had_its_cpu_however_busy_the_machine_was(
         for _ in range(3):
             run_out(asked, 5)
             pauses.append(asked.pause(5))
-    assert pauses == [0, *(resolver_pool.PAUSE * 0.01 * clocks for clocks in (3, 6, 12))]
+    assert pauses == [0, *(resolver.PAUSE * 0.01 * clocks for clocks in (3, 6, 12))]
     wait([asked.ask(5)])
     with pytest.raises(SchemaInvalid, match="of CPU"):
         asked.pop_result(5)
@@ -85,7 +84,7 @@ def test_two_bombs_keep_others_waiting_once(answers: Answers, monkeypatch: pytes
 def test_records_that_wait_for_a_bomb_do_not_ask_for_it_all_the_time(
     answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resolver_pool, "PAUSE", 1000)
+    monkeypatch.setattr(resolver, "PAUSE", 1000)
     schemas = SchemaResolver(Ledger(Lake(tmp_path)), registry(answers), SETTINGS, Subjects(()))
     with busy_machine(monkeypatch):
         schemas.resolve(5)

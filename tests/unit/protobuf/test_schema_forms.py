@@ -8,8 +8,8 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from spark_app.protobuf.decode import decoder_for
+from spark_app.protobuf.schemas.descriptors import entry_name
 from spark_app.protobuf.schemas.limits import SchemaInvalid
-from spark_app.protobuf.schemas.map_entries import entry_name
 from spark_app.protobuf.schemas.resolution import resolve
 from tests.support.answers import Answers
 from tests.support.frames import batch_of, frame

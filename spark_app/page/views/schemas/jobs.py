@@ -12,10 +12,8 @@ from spark_app.model.causes import Cause
 from spark_app.model.errors import ContractError
 from spark_app.model.schema_findings import Comparison
 from spark_app.model.text import quoted
-from spark_app.protobuf.changes.declarations import file_lines
-from spark_app.protobuf.changes.field_names import other_names
-from spark_app.protobuf.schemas.ledger import Ledger
-from spark_app.protobuf.schemas.ledger_entry import Entry
+from spark_app.protobuf.changes.declarations import file_lines, other_names
+from spark_app.protobuf.schemas.ledger import Entry, Ledger
 from spark_app.protobuf.schemas.ledger_text import both_versions, differing, subjects_of
 from spark_app.settings.models import Settings
 
