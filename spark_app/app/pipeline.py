@@ -43,13 +43,13 @@ from spark_app.recovery.requests import is_rebuilding
 from spark_app.settings.models import Settings
 from spark_app.sources.kafka import topics
 from spark_app.sources.kafka.broker_access import ACCESS_DENIED_TIMEOUT_S
-from spark_app.units.driver import initial_counts
+from spark_app.units.driver import open_lake
 from spark_app.units.driver.deferred import DeferredDecoder
 from spark_app.units.driver.disk_space import DiskSpaceGuard, StopRequested
 from spark_app.units.driver.executor_watch import ExecutorWatch
 from spark_app.units.driver.feeds import Feed, feed_of
+from spark_app.units.driver.ingest import RunContext
 from spark_app.units.driver.open_lake import OpenLake
-from spark_app.units.driver.run_context import RunContext
 from spark_app.units.driver.status import Status, StatusSources
 from spark_app.units.driver.unit import UnitRunner
 from spark_app.units.driver.worker_merger import WorkerMerger
@@ -180,8 +180,8 @@ class Pipeline:
             inventory.examine(self.lake, opened.units.manifests, opened.units.committer, self._settings.tables.layout)
         )
         checkpoint.check(self.lake, opened.units.manifests.last_ingest, opened.units.committer.synced.rebooted)
-        self.status.set_rows(initial_counts.count_rows(opened), opened.tables.admitted)
-        self.status.set_quarantine(initial_counts.count_open_causes(opened))
+        self.status.set_rows(open_lake.count_rows(opened), opened.tables.admitted)
+        self.status.set_quarantine(open_lake.count_open_causes(opened))
         return opened
 
     def _discard(self) -> None:

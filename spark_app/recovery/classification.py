@@ -14,8 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.lake.files.storage import Storage
 from spark_app.model.record_schemas import COORDINATES
-from spark_app.units.driver.file_rows import FOLDER, read_rows
-from spark_app.units.driver.reader import coordinates_of_row
+from spark_app.units.driver.reader import FOLDER, coordinates_of_row, read_rows
 
 PRESENT, MISSING, DIFFERING = "present", "missing", "differing"
 DOUBLED, PHANTOM = "doubled", "phantom"

@@ -46,10 +46,9 @@ from spark_app.recovery.replay import open_dropped, open_quarantine
 from spark_app.recovery.requests import Request, key_of, load_progress, save_progress
 from spark_app.recovery.scratch_projections import ScratchProjections
 from spark_app.sources.bronze import ranges_of
-from spark_app.units.driver.file_rows import read_rows
+from spark_app.units.driver.ingest import SizeBackoff
 from spark_app.units.driver.open_lake import OpenLake
-from spark_app.units.driver.reader import FROM_BRONZE, read_bronze, read_silver, read_table
-from spark_app.units.driver.size_backoff import SizeBackoff
+from spark_app.units.driver.reader import FROM_BRONZE, read_bronze, read_rows, read_silver, read_table
 from spark_app.units.driver.unit import UnitRunner
 from spark_app.units.worker.table_rows import count_values
 

@@ -177,7 +177,7 @@ class RequestAttempts:
     JVM each time fails after `MOST_ATTEMPTS`.
 
     A change of its progress file or of its `attempts` file is progress; the latter has the attempts of single records,
-    which `units/driver/size_backoff` counts and limits.
+    which `units/driver/ingest` counts and limits.
     """
 
     def __init__(self, lake: Lake, request: Request):

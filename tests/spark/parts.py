@@ -30,10 +30,9 @@ from spark_app.recovery.executor import RequestExecutor
 from spark_app.settings.models import Settings
 from spark_app.units.driver.deferred import DeferredDecoder
 from spark_app.units.driver.disk_space import DiskSpaceGuard
-from spark_app.units.driver.ingest import Ingest
+from spark_app.units.driver.ingest import Ingest, RunContext
 from spark_app.units.driver.job_input import Records
 from spark_app.units.driver.open_lake import OpenLake
-from spark_app.units.driver.run_context import RunContext
 from spark_app.units.driver.status import Status
 from spark_app.units.driver.unit import UnitOptions, UnitRunner
 from tests.chaos import read_back

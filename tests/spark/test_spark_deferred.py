@@ -85,7 +85,7 @@ def test_landed_records_of_new_ids_settle_in_place(new_parts: NewParts, answers:
 
 
 def test_record_that_breaks_the_pass_is_quarantined_alone(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_app.units.driver.size_backoff.MOST_AT_ONCE", 10)
+    monkeypatch.setattr("spark_app.units.driver.ingest.MOST_AT_ONCE", 10)
     parts = new_parts()
     parts.learn(1)
     parts.take(events(1, PLAYERS), LANDED)

@@ -11,7 +11,7 @@ import pytest
 from spark_app.app.shell import register
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
-from spark_app.units.worker.stopwatch import STEPS
+from spark_app.units.worker.tally import TIMED_STEPS
 from tests.spark.parts import Killed, Parts, events
 from tests.spark.test_spark_replay import ONLY_RUMMY, replay
 from tests.support.following import follow_events
@@ -49,7 +49,9 @@ def test_spark_reads_each_unit_once_after_a_crash(
     hours, rules, audit, steps = [spark.sql(query).collect() for query in queries]
     assert sum(row.records for row in hours) == 5
     assert (rules, audit) == ([], [])
-    assert {(row.unit, row.step) for row in steps} == {(n, step) for n in (1, 2, 3) for step in (*STEPS, "resolve")}
+    assert {(row.unit, row.step) for row in steps} == {
+        (n, step) for n in (1, 2, 3) for step in (*TIMED_STEPS, "resolve")
+    }
 
 
 def test_units_of_replay_and_rebuild_tell_where_their_seconds_went(new_parts: Callable[..., Parts]) -> None:
@@ -66,7 +68,7 @@ def test_units_of_replay_and_rebuild_tell_where_their_seconds_went(new_parts: Ca
     assert [unit.kind for unit in units] == ["ingest", "replay", "rebuild"]
     for unit in units:
         steps = unit.counts["steps"]
-        assert steps.keys() == {*STEPS, "resolve"}
+        assert steps.keys() == {*TIMED_STEPS, "resolve"}
         assert 0 < steps["decode"] <= sum(steps.values())
         assert min(steps.values()) >= 0
         assert sum(steps.values()) <= unit.counts["seconds"] + 0.0005 * (len(steps) + 1)  # of one task; rounded

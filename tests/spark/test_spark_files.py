@@ -24,8 +24,8 @@ from spark_app.model.errors import ContractError
 from spark_app.model.reports import Report
 from spark_app.sources.files import taken as taken_files
 from spark_app.units.driver.file_stream import FileStream, origin_of
+from spark_app.units.driver.ingest import RunContext
 from spark_app.units.driver.job_input import Records
-from spark_app.units.driver.run_context import RunContext
 from spark_app.units.driver.unit import UnitOptions
 from tests.spark.parts import Killed, Parts, events
 from tests.support.file_sources import json_text, parquet_table, replace_file, write_json, write_parquet

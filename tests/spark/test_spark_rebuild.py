@@ -245,7 +245,7 @@ def test_crash_after_the_decision_is_redone_once(new_parts: NewParts, monkeypatc
 
 
 def test_chunks_meet_no_record_twice(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_app.units.driver.size_backoff.MOST_AT_ONCE", 5)
+    monkeypatch.setattr("spark_app.units.driver.ingest.MOST_AT_ONCE", 5)
     parts = build(new_parts)
     shutil.rmtree(parts.lake.path(UNO))
     parts = new_parts()

@@ -18,8 +18,8 @@ from spark_app.model.errors import ExitCode, UnreachableError
 from spark_app.recovery import requests
 from spark_app.recovery.replay import Replay
 from spark_app.recovery.requests import MOST_ATTEMPTS, Request
+from spark_app.units.driver.open_lake import UnitLog
 from spark_app.units.driver.reader import read_table
-from spark_app.units.driver.unit_log import UnitLog
 from tests.chaos import read_back
 from tests.spark.parts import Killed, Parts, events, source
 from tests.support import ledger
@@ -323,7 +323,7 @@ def test_crash_before_the_decision_leaves_nothing(new_parts: NewParts, monkeypat
 def test_record_that_breaks_the_pass_stays_and_holds_up_nobody(
     new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_app.units.driver.size_backoff.MOST_AT_ONCE", 10)
+    monkeypatch.setattr("spark_app.units.driver.ingest.MOST_AT_ONCE", 10)
     refuse_uno(new_parts)
     request = Request("replay", {})
     parts = new_parts()
@@ -340,7 +340,7 @@ def test_record_that_breaks_the_pass_stays_and_holds_up_nobody(
 
 
 def test_several_units_each_with_its_progress(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_app.units.driver.size_backoff.MOST_AT_ONCE", 2)
+    monkeypatch.setattr("spark_app.units.driver.ingest.MOST_AT_ONCE", 2)
     refuse_uno(new_parts)
     request = Request("replay", {})
     parts = new_parts()
@@ -358,7 +358,7 @@ def test_several_units_each_with_its_progress(new_parts: NewParts, monkeypatch: 
 def test_quarantine_is_looked_through_once_however_many_units_it_takes(
     new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_app.units.driver.size_backoff.MOST_AT_ONCE", 1)
+    monkeypatch.setattr("spark_app.units.driver.ingest.MOST_AT_ONCE", 1)
     refuse_uno(new_parts)
     parts = new_parts()
     read: list[str] = []

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_app.lake.files.local import LocalStorage
-from spark_app.units.driver import deferred_files, size_backoff
+from spark_app.units.driver import deferred, ingest
 from tests.spark.parts import Killed, Parts, events, source
 from tests.spark.test_spark_deferred import LANDED, placed
 from tests.support.answers import Answers
@@ -71,7 +71,7 @@ def test_only_the_files_of_a_schema_that_is_ready_are_read_and_leave(
 def test_what_goes_on_waiting_of_a_mixed_file_is_written_once(
     new_parts: NewParts, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deferred_files, "ALONE", 2)
+    monkeypatch.setattr(deferred, "ALONE", 2)
     answers["/schemas/ids/2"] = answers["/schemas/ids/3"] = (500, {})
     parts = new_parts(answers.url)
     parts.learn(1)
@@ -92,9 +92,9 @@ def test_what_goes_on_waiting_of_a_mixed_file_is_written_once(
 
 
 def test_a_file_with_more_than_a_unit_takes_is_cut_once(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (size_backoff, deferred_files):
+    for module in (ingest, deferred):
         monkeypatch.setattr(module, "MOST_AT_ONCE", 4)
-    monkeypatch.setattr(deferred_files, "MOST_READ", 8)
+    monkeypatch.setattr(deferred, "MOST_READ", 8)
     parts = new_parts()
     parts.learn(1)
     parts.take(events(1, [("rummy", "a")] * 13), LANDED)

@@ -24,8 +24,8 @@ from spark_app.sources.files.folder import DiskFolder, Listed
 from spark_app.sources.files.input import FileFailed
 from spark_app.units.driver import file_stream, worker_check
 from spark_app.units.driver.file_stream import FileStream, origin_of
+from spark_app.units.driver.ingest import RunContext
 from spark_app.units.driver.open_lake import OpenLake
-from spark_app.units.driver.run_context import RunContext
 from spark_app.units.driver.worker_check import FileTrial
 from tests.support.exports import DiskExports, Exports
 from tests.support.file_sources import framed, json_text, parquet_bytes

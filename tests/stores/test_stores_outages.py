@@ -23,7 +23,7 @@ from spark_app.model.errors import ConfigurationError, ContractError, ExitCode, 
 from spark_app.model.place import Place
 from spark_app.recovery.backtest.scan import scan
 from spark_app.recovery.requests import Request, load_progress, save_progress
-from spark_app.units.driver.initial_counts import count_open_causes
+from spark_app.units.driver.open_lake import count_open_causes
 from spark_app.units.driver.worker_check import _try
 from spark_app.units.spark.cluster import cause_of
 from tests.support.stores import Moto, place_in

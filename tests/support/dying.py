@@ -21,7 +21,7 @@ from spark_app.recovery.executor import execute
 from spark_app.recovery.rebuild import Rebuild
 from spark_app.recovery.replay import Replay
 from spark_app.settings import config
-from spark_app.units.driver import size_backoff
+from spark_app.units.driver import ingest
 from spark_app.units.spark import jvm
 
 AT_ONCE = 250  # records of a step, so that a request has many
@@ -50,7 +50,7 @@ def arm(kind: type[Any], what: str, delay: float) -> None:
 
 
 def main(root: str, request_id: str, what: str, delay: str) -> int:
-    size_backoff.MOST_AT_ONCE = AT_ONCE
+    ingest.MOST_AT_ONCE = AT_ONCE
     for kind in (Replay, Rebuild):
         arm(kind, what, float(delay))
     lake = Lake(root)

@@ -19,21 +19,17 @@ MAY_USE_SPARK = {
     "followers/gold/worker_tasks.py",
     "followers/registry.py",
     *(f"app/{name}.py" for name in ("pipeline", "shell", "training")),
-    *(f"units/spark/{name}.py" for name in ("daemon", "jvm", "session", "standalone", "task_places")),
+    *(f"units/spark/{name}.py" for name in ("daemon", "jvm", "session", "standalone")),
     *(
         f"units/driver/{name}.py"
         for name in (
             "deferred",
-            "executor_count",
             "executor_watch",
             "feeds",
-            "file_rows",
             "file_stream",
             "ingest",
             "job_input",
-            "query_lag",
             "reader",
-            "size_backoff",
             "streaming",
             "unit",
             "worker_check",

@@ -31,7 +31,7 @@ from spark_app.lake.files.disk import is_full
 from spark_app.lake.files.storage import Storage
 from spark_app.model.gold_functions import GOLD_FUNCTIONS
 from spark_app.settings.models import Settings
-from spark_app.units.driver.file_rows import FOLDER, read_rows
+from spark_app.units.driver.reader import FOLDER, read_rows
 from spark_app.units.worker.table_rows import split_by_value
 
 TABLE = "_protolake_table"

@@ -14,9 +14,9 @@ from spark_app.lake.files.disk import is_full
 from spark_app.lake.files.storage import Storage
 from spark_app.model.errors import last_message_line
 from spark_app.model.log import log
-from spark_app.units.spark.task_places import spread
-from spark_app.units.worker.arrow_stream import from_stream, to_stream
+from spark_app.units.driver.job_input import spread
 from spark_app.units.worker.block_pandas import block_pandas
+from spark_app.units.worker.shuffle import from_stream, to_stream
 
 TASK_BYTES = 4 << 20  # with fewer bytes per task, a second task costs more than it saves
 FILE_BYTES = 64 << 10  # the cost of opening a file, in bytes read

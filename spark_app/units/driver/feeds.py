@@ -21,12 +21,11 @@ from spark_app.sources.kafka.spans import SpanSplitter
 from spark_app.sources.kafka.topics import OpenTransactions
 from spark_app.units.driver import loss
 from spark_app.units.driver.file_stream import FileStream, origin_of
-from spark_app.units.driver.ingest import Ingest
+from spark_app.units.driver.ingest import Ingest, RunContext
+from spark_app.units.driver.loss import TopicCheck
 from spark_app.units.driver.open_lake import OpenLake
 from spark_app.units.driver.reader import read_kafka
-from spark_app.units.driver.run_context import RunContext
 from spark_app.units.driver.streaming import Streaming
-from spark_app.units.driver.topic_check import TopicCheck
 from spark_app.units.driver.unit import UnitOptions, UnitRunner
 
 TRANSACTIONS_EVERY_S = 15.0

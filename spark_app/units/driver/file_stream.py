@@ -20,10 +20,9 @@ from spark_app.sources.files.input import FileFailed, FileShare, Part
 from spark_app.sources.files.opened import OpenedSource
 from spark_app.sources.files.planning import Plan
 from spark_app.units.driver.disk_space import StopRequested
-from spark_app.units.driver.ingest import Ingest
+from spark_app.units.driver.ingest import Ingest, RunContext
 from spark_app.units.driver.job_input import Records
 from spark_app.units.driver.open_lake import OpenLake
-from spark_app.units.driver.run_context import RunContext
 from spark_app.units.driver.unit import UnitOptions, UnitRunner
 from spark_app.units.spark.jvm import jvm_lives
 

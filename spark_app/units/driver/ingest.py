@@ -12,9 +12,11 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -23,15 +25,17 @@ from pyspark.errors import PySparkException
 from spark_app.lake.delta.manifest import follows
 from spark_app.lake.files.disk import is_full
 from spark_app.lake.files.state_files import read_json, write_quickly
+from spark_app.lake.files.storage import Storage
 from spark_app.lake.files.store_errors import is_store_error
 from spark_app.model.errors import BrokenError, ConfigurationError, ContractError, SchemaBump, last_message_line
 from spark_app.model.log import log
 from spark_app.model.offsets import Offsets, ReadFailed, ReadFailure
 from spark_app.model.reports import Report
 from spark_app.sources.kafka.spans import spans_between
+from spark_app.units.driver.disk_space import DiskSpaceGuard
 from spark_app.units.driver.job_input import Records
 from spark_app.units.driver.open_lake import OpenLake
-from spark_app.units.driver.run_context import RunContext
+from spark_app.units.driver.status import Status
 from spark_app.units.driver.unit import UnitOptions, UnitRunner
 from spark_app.units.spark.checkpoint import REMEDY, read_range
 from spark_app.units.spark.cluster import cause_of
@@ -39,6 +43,23 @@ from spark_app.units.spark.cluster import cause_of
 RETRY_S = (0, 1, 2, 4, 8, 15)  # wait after so many failed attempts
 MOST_NAMED = 20  # partitions
 MAX_LAND_ATTEMPTS = 8  # attempts to write bronze only: then the records cannot be the cause
+MOST_AT_ONCE = 200_000
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What the loops of one run share.
+
+    Attributes:
+        disk: waits for free disk space.
+        stop: set when the app is asked to stop.
+        unit_lock: held while a unit is built and committed, so that only one is open at any time.
+    """
+
+    status: Status
+    disk: DiskSpaceGuard
+    stop: threading.Event
+    unit_lock: AbstractContextManager[object]
 
 
 class Ingest:
@@ -255,3 +276,56 @@ def _check_read(report: Report, start: Offsets, end: Offsets) -> None:
         edges = [span.start, *itertools.chain(*read), span.end]  # each span begins where the one before ended
         if not read or edges[::2] != edges[1::2]:
             raise ContractError(f"{span.partition_name}: the tasks read {read} instead of {span.start} to {span.end}")
+
+
+class SizeBackoff:
+    """The record limit. It is stored in the file `key` before each attempt, because the attempt may crash the app."""
+
+    def __init__(self, storage: Storage, key: str, tries: int):
+        self._storage = storage
+        self._key = key
+        self._most_tries = tries
+        self._limit = MOST_AT_ONCE
+        self._first = ""
+
+    def limit(self, first: str = "") -> int:
+        """The number of records for the next attempt. 0: the next record alone has failed too often; quarantine it.
+
+        Args:
+            first: identifies the next record, if it may differ from the first record of the failed attempt.
+        """
+        stored = read_json(self._storage, self._key) or {"limit": MOST_AT_ONCE, "tries": 0}
+        same = stored.get("first", "") == first
+        self._limit, self._tries, self._first = int(stored["limit"]), int(stored["tries"]) if same else 0, first
+        if self._tries >= self._most_tries:
+            self._limit, self._tries = (0 if self._limit <= 1 else max(1, self._limit // 10)), 0
+        return self._limit
+
+    def run(self, run: Callable[[], Report]) -> Report | None:
+        """Run the job over as many records as `limit` returned; None if it failed."""
+        self._note(self._limit, self._tries + 1)
+        try:
+            return run()
+        except ConnectionError:
+            raise  # the JVM is gone
+        except (PySparkException, Py4JJavaError, OSError) as error:
+            if is_full(error):
+                self._note(self._limit, self._tries)
+                raise
+            if (cause := cause_of(error)) is not None:
+                self._note(self._limit, self._tries)
+                raise cause from None
+            log.error(
+                "the pass over bronze failed, trying fewer records",
+                records=self._limit,
+                reason=last_message_line(error),
+            )
+            return None
+
+    def succeeded(self) -> None:
+        """Call after the records are committed."""
+        self._note(min(MOST_AT_ONCE, max(self._limit, 1) * 10), 0)
+
+    def _note(self, limit: int, tries: int) -> None:
+        value = {"limit": limit, "tries": tries, "first": self._first}
+        write_quickly(self._storage, self._key, value, "attempt", owned=True)

@@ -6,30 +6,53 @@ job is an RDD job, because planning a DataFrame job takes 40 ms per unit.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
-from pyspark import RDD, SparkFiles, TaskContext
+from pyspark import RDD, SparkContext, SparkFiles, TaskContext
 from pyspark.sql import SparkSession
 
 from spark_app.model.offsets import ReadFailed, Span
 from spark_app.model.reports import Report
 from spark_app.sources.kafka import input as kafka_input
 from spark_app.units.spark import jvm
-from spark_app.units.spark.task_places import MOVES, is_local, spread
 from spark_app.units.worker.block_pandas import block_pandas
-from spark_app.units.worker.claims import claim
 from spark_app.units.worker.shuffle import Pack
 
+MOVES = 2  # of one task or one executor none can move to another
+
+Value = TypeVar("Value")
 Batches = Iterator[pa.RecordBatch]
 # Both take a name that is unique per task attempt. A task returns, besides its report, gathering task -> pack.
 Task = Callable[[Batches, str], tuple[Report, dict[int, Pack]]]
 Gather = Callable[[list[Pack], str], Report]
 Found = str | ReadFailed  # a report as JSON
+
+
+def is_local(context: SparkContext) -> bool:
+    """True if there is no cluster: all tasks run on this machine."""
+    return str(context.master).startswith("local")
+
+
+def spread(session: SparkSession, values: Sequence[Value], *, from_last: bool = False) -> RDD[Value]:
+    """Each value a task. On a cluster the n-th task prefers the n-th executor, the same one in each job while the
+    executors stay; Spark never lets it wait for one that is busy.
+
+    Args:
+        from_last: counts the executors from the last one, so that the tasks keep away from those of other jobs.
+    """
+    context = session.sparkContext
+    executors = [] if is_local(context) else jvm.executor_places(session)
+    if len(executors) < MOVES:
+        return context.parallelize(values, len(values))
+    if from_last:
+        executors.reverse()
+    return jvm.parallelize_at(session, values, [executors[number % len(executors)] for number in range(len(values))])
 
 
 class Share(Protocol):
@@ -173,3 +196,33 @@ def _name() -> str:
     context = TaskContext.get()
     assert context is not None
     return f"{context.partitionId():05d}-{context.taskAttemptId()}"
+
+
+def claim(folder: str, task: int, shares: Iterable[int]) -> int:
+    """Let a worker process choose its share. Spark gives a task to any idle process. The consumer of a process has
+    already fetched what follows its last share, so with another share the first fetch would be in vain.
+
+    Returns the first of the shares that no other task has claimed; for a task that Spark runs again, the one that it
+    claimed before. There are as many shares as tasks, so each task gets one.
+
+    Args:
+        folder: an empty folder for each job, where all of its tasks run on one machine.
+        shares: all of them, the preferred ones first.
+    """
+    claims = [f"{folder}/{share}" for share in shares]
+    for path in (path for path in claims if _owner(path) == task):
+        return int(os.path.basename(path))
+    for path in claims:
+        try:
+            os.symlink(str(task), path)  # the name and its content in one step
+        except FileExistsError:
+            continue
+        return int(os.path.basename(path))
+    raise ValueError(f"task {task} is one too many for {len(claims)} shares")
+
+
+def _owner(path: str) -> int | None:
+    try:
+        return int(os.readlink(path))
+    except FileNotFoundError:
+        return None

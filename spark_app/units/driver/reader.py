@@ -6,25 +6,29 @@ meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from spark_app.lake.delta.parquet import read_batches
+from spark_app.lake.files.storage import Storage
 from spark_app.model.offsets import Offsets
 from spark_app.model.record_schemas import COORDINATES, LINEAGE_COORDINATES, LINEAGE_SCHEMA
 from spark_app.settings.models import Settings
 from spark_app.sources import bronze
 from spark_app.sources.kafka.input import Share as KafkaShare
 from spark_app.sources.kafka.spans import SpanSplitter, spans_between
-from spark_app.units.driver.file_rows import FOLDER, read_rows
 from spark_app.units.driver.job_input import Records
 from spark_app.units.driver.open_lake import OpenLake
 from spark_app.units.driver.unit import UnitOptions
 
 FROM_BRONZE = UnitOptions({}, write_bronze=False, bump_in_place=True)
+FOLDER = "_protolake_folder"  # the column with the name of the folder, and so of the table, of a row's file
+MOST_ROWS, BATCH_BYTES = 100_000, 16 << 20  # of an Arrow batch
 
 
 def read_kafka(
@@ -100,3 +104,31 @@ def read_silver(session: SparkSession, opened: OpenLake, names: Iterable[str]) -
 def coordinates_of_row() -> list[Column]:
     """The coordinates of a silver row, under the column names of the other tables."""
     return [F.col(own).alias(name) for own, name in zip(LINEAGE_COORDINATES, COORDINATES, strict=True)]
+
+
+def read_rows(session: SparkSession, storage: Storage, keys: Sequence[str], fields: T.StructType) -> DataFrame:
+    """The fields of all rows, and `FOLDER`. A column that a file lacks is NULL. Spark's own reader opens files of a
+    local disk; for files of a bucket it would need jars of 700 MB, so workers read them with Arrow.
+
+    Args:
+        keys: of the files, as `storage` has them.
+    """
+    if not keys:
+        return session.createDataFrame([], fields).withColumn(FOLDER, F.lit(""))
+    if storage.is_local:
+        rows = session.read.schema(fields).parquet(*map(storage.uri, keys))
+        # A regular expression costs far more.
+        folder = F.substring_index(F.substring_index(F.col("_metadata.file_path"), "/", -2), "/", 1)
+        return rows.withColumn(FOLDER, folder)
+    wanted = T.StructType([*fields.fields, T.StructField(FOLDER, T.StringType())])
+    schema = to_arrow_schema(fields, timezone="UTC")
+    tasks = min(len(keys), session.sparkContext.defaultParallelism)
+    named = session.createDataFrame([(key,) for key in keys], "key string").repartition(tasks)
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for key in (key for batch in batches for key in batch["key"].to_pylist()):
+            folder = key.rsplit("/", 2)[-2]
+            for rows in read_batches(storage, key, schema, schema.names, MOST_ROWS, BATCH_BYTES):
+                yield rows.append_column(FOLDER, pa.repeat(folder, len(rows)))
+
+    return named.mapInArrow(read, wanted)

@@ -17,13 +17,24 @@ import pyarrow as pa
 from spark_app.lake.files import failpoints
 from spark_app.model.columns import FieldIds
 from spark_app.model.reports import Report
-from spark_app.units.worker.arrow_stream import from_stream, to_stream
 from spark_app.units.worker.buffers import Buffers, Groups
-from spark_app.units.worker.stopwatch import Stopwatch
 from spark_app.units.worker.table_rows import NOWHERE, NUMBER, split_by_number
+from spark_app.units.worker.tally import Stopwatch
 from spark_app.units.worker.task_plan import TaskPlan
 
 SMALL_ROWS = 1_000  # of a table in one task: a file of fewer costs more than to send the rows to another task
+
+
+def to_stream(rows: pa.Table) -> bytes:
+    """A table as bytes, on its way from one worker to another or to the driver."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def from_stream(stream: bytes) -> pa.Table:
+    return pa.ipc.open_stream(stream).read_all()
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ from spark_app.tables.route import Routed, pick
 from spark_app.units.worker import table_rows
 from spark_app.units.worker.buffers import Buffers
 from spark_app.units.worker.placement import Placement
-from spark_app.units.worker.stopwatch import Stopwatch
-from spark_app.units.worker.tally import Tally
+from spark_app.units.worker.tally import Stopwatch, Tally
 from spark_app.units.worker.task_plan import TaskPlan
 
 LEAST_LANDING = 0.5  # share of rows; if fewer land, they are copied, so that the buffers do not hold the others

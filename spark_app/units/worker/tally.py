@@ -1,9 +1,12 @@
-"""Counts the records of a task into its report."""
+"""What a task counts into its report, and where its time goes."""
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +20,41 @@ from spark_app.tables.expectations.row_checks import Checked
 from spark_app.tables.route import Routed
 from spark_app.units.worker import table_rows
 
+TimedStep = Literal["read", "decode", "check", "project", "write"]
+TIMED_STEPS: tuple[TimedStep, ...] = get_args(TimedStep)
 MOST_REPORTED = 10_000  # distinct new values or ids that a task names; the driver resolves the rest with later batches
+
+
+class Stopwatch:
+    """Hands the time from one step to another: every moment belongs to one step, so the steps add up to the task.
+
+    Attributes:
+        seconds: each step -> wall time until now, except since the last change of the step.
+    """
+
+    def __init__(self) -> None:
+        """Start, with the step "read"."""
+        self.seconds: dict[str, float] = dict.fromkeys(TIMED_STEPS, 0.0)
+        self._step: TimedStep = "read"
+        self._since = time.perf_counter()
+
+    @contextlib.contextmanager
+    def step(self, step: TimedStep) -> Iterator[None]:
+        """Inside of it the time is that of `step`, afterwards again that of the step before."""
+        before = self._step
+        self._turn(step)
+        yield
+        self._turn(before)
+
+    def stop(self) -> dict[str, float]:
+        """`seconds` until now."""
+        self._turn(self._step)
+        return self.seconds
+
+    def _turn(self, step: TimedStep) -> None:
+        now = time.perf_counter()
+        self.seconds[self._step] += now - self._since
+        self._step, self._since = step, now
 
 
 class Tally:

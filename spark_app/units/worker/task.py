@@ -44,8 +44,7 @@ from spark_app.units.worker.steps import (
     unwrap,
     write,
 )
-from spark_app.units.worker.stopwatch import Stopwatch
-from spark_app.units.worker.tally import Tally
+from spark_app.units.worker.tally import Stopwatch, Tally
 from spark_app.units.worker.task_plan import TaskPlan
 
 Step = Callable[[Tools, Part], Found]

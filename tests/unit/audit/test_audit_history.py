@@ -18,7 +18,7 @@ from spark_app.audit.snapshot import Table
 from spark_app.lake.files.state_files import write_quickly
 from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError
 from spark_app.settings.models import Settings
-from spark_app.units.driver.initial_counts import count_open_causes
+from spark_app.units.driver.open_lake import count_open_causes
 from spark_app.units.driver.unit import UnitOptions
 from tests.support.frames import batch_of
 from tests.support.lakes import TOPIC, TOPIC_ID, SmallLake

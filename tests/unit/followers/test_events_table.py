@@ -30,7 +30,7 @@ from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
 from spark_app.recovery import doctor
 from spark_app.sources.kafka.topics import BrokerUnreachable, Topics
-from spark_app.units.driver import initial_counts
+from spark_app.units.driver import open_lake
 from tests.support.event_lakes import follow, lake_of, take
 from tests.support.lakes import SmallLake
 from tests.support.projections import GROWN
@@ -329,7 +329,7 @@ def test_the_other_parts_know_the_table(tmp_path: Path) -> None:
     units.committer.close()
     assert inventory.examine(lake.lake, units.manifests, units.committer, layout) == []
     assert durability.look(lake.lake, units.committer.synced, layout) == []
-    assert TABLE not in initial_counts.count_rows(lake.opened)
+    assert TABLE not in open_lake.count_rows(lake.opened)
     wrong = {key for key in lake.audit().counts if key[0] != "gold"}  # nothing has made gold
     assert wrong == set()
     assert lake.opened.units.committer.tables.field_ids(TABLE, SCHEMA) is NO_IDS

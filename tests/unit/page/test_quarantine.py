@@ -24,7 +24,7 @@ from spark_app.recovery import requests
 from spark_app.recovery.requests import replay_arguments, selects_some
 from spark_app.recovery.result_text import replay_lines
 from spark_app.settings.models import Settings
-from spark_app.units.driver.initial_counts import count_open_causes
+from spark_app.units.driver.open_lake import count_open_causes
 from tests.support import golden_lake
 from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake

@@ -232,7 +232,7 @@ def test_more_rows_than_a_unit_takes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     lake = PausableLake(tmp_path, SANE)
     for _ in range(4):
         lake.send(bad("uno"), good("uno"))
-    monkeypatch.setattr("spark_app.units.driver.size_backoff.MOST_AT_ONCE", 3)
+    monkeypatch.setattr("spark_app.units.driver.ingest.MOST_AT_ONCE", 3)
     lake.restart({})
     monkeypatch.setattr(lake.deferred._attempts, "_limit", 3)
     seen = []

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_app.lake.files.opening import place_of
-from spark_app.tables.references import lookup
+from spark_app.tables.references import joining
 from spark_app.tables.references.source_table import ReferenceRefused, SourceTable
 
 PLAYERS = pa.table(
@@ -200,8 +200,8 @@ def test_each_key_finds_its_row(keys: list[str | None], known: list[str], piece:
     expected = [values.get(key) if key is not None else None for key in keys]
     plain = pa.chunked_array(pieces, pa.string())
     with pytest.MonkeyPatch.context() as patch:  # different keys may have the same hash
-        patch.setattr(lookup, "hash", lambda key: hash(key) % hashes, raising=False)
-        index = lookup.Index(reference)
+        patch.setattr(joining, "hash", lambda key: hash(key) % hashes, raising=False)
+        index = joining.Index(reference)
         assert index.look_up(plain)["value"].to_pylist() == expected
         assert index.look_up(plain.dictionary_encode())["value"].to_pylist() == expected
 
@@ -219,15 +219,15 @@ def test_whole_numbers_find_their_rows() -> None:
         {"twice": None, "text": None},
     ]
     for kind in (pa.int64(), pa.decimal128(20, 0)):
-        assert lookup.Index(reference).look_up(pa.chunked_array([asked], kind)).to_pylist() == expected
+        assert joining.Index(reference).look_up(pa.chunked_array([asked], kind)).to_pylist() == expected
 
 
 def test_numbers_that_the_other_type_cannot_hold_find_no_row() -> None:
     low, high, beyond = 2**63 - 1, 2**63, 2**64 - 1
     reference = pa.record_batch({"key": pa.array([low, 0]), "value": [1, 2]})
-    found = lookup.Index(reference).look_up(pa.chunked_array([[low, high, beyond, 0]], pa.decimal128(20, 0)))
+    found = joining.Index(reference).look_up(pa.chunked_array([[low, high, beyond, 0]], pa.decimal128(20, 0)))
     assert found["value"].to_pylist() == [1, None, None, 2]
     large = pa.record_batch({"key": pa.array([low, beyond], pa.decimal128(20, 0)), "value": [1, 2]})
-    assert lookup.Index(large).look_up(pa.chunked_array([[low, -1]]))["value"].to_pylist() == [1, None]
-    found = lookup.Index(large).look_up(pa.chunked_array([[beyond, high]], pa.decimal128(20, 0)))
+    assert joining.Index(large).look_up(pa.chunked_array([[low, -1]]))["value"].to_pylist() == [1, None]
+    found = joining.Index(large).look_up(pa.chunked_array([[beyond, high]], pa.decimal128(20, 0)))
     assert found["value"].to_pylist() == [2, None]

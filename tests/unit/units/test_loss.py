@@ -13,8 +13,7 @@ from spark_app.settings.models import Settings
 from spark_app.sources.kafka.topics import Topic
 from spark_app.units.driver import loss
 from spark_app.units.driver.loss import Gap, Reason
-from spark_app.units.driver.open_lake import OpenLake
-from spark_app.units.driver.unit_log import UnitLog
+from spark_app.units.driver.open_lake import OpenLake, UnitLog
 from tests.chaos import read_back
 from tests.chaos.units import ingest_unit, open_lake
 from tests.support.checkpoints import write_checkpoint

@@ -14,8 +14,8 @@ from spark_app.recovery import doctor
 from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import Settings
 from spark_app.sources.kafka.topics import Topic, Topics
+from spark_app.units.driver.loss import TopicCheck
 from spark_app.units.driver.open_lake import OpenLake
-from spark_app.units.driver.topic_check import TopicCheck
 from tests.chaos.units import ingest_unit, open_lake
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_app.units.driver.query_lag import FRESH_S, LOOK_S, QueryLag
+from spark_app.units.driver.streaming import FRESH_S, LOOK_S, QueryLag
 
 
 class Query:

@@ -19,12 +19,11 @@ from spark_app.sources.kafka.broker_access import ACCESS_DENIED_TIMEOUT_S
 from spark_app.sources.kafka.record_sizes import RecordSizes
 from spark_app.sources.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topic
 from spark_app.units.driver.disk_space import DiskSpaceGuard
-from spark_app.units.driver.ingest import Ingest, describe_range
+from spark_app.units.driver.ingest import Ingest, RunContext, describe_range
+from spark_app.units.driver.loss import TopicCheck
 from spark_app.units.driver.open_lake import OpenLake
-from spark_app.units.driver.run_context import RunContext
 from spark_app.units.driver.status import Status
 from spark_app.units.driver.streaming import Streaming
-from spark_app.units.driver.topic_check import TopicCheck
 from tests.chaos.units import ingest_unit, open_lake
 
 LOST = "[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost"

@@ -6,7 +6,7 @@ from pyspark.errors import PySparkException
 
 from spark_app.lake.files.local import LocalStorage
 from spark_app.model.reports import Report
-from spark_app.units.driver.size_backoff import MOST_AT_ONCE, SizeBackoff
+from spark_app.units.driver.ingest import MOST_AT_ONCE, SizeBackoff
 
 
 def fail() -> Report:

@@ -16,8 +16,8 @@ from spark_app.lake.delta.manifest import Manifest, counts_of
 from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
 from spark_app.units.driver.unit import UnitOptions
-from spark_app.units.worker import stopwatch
-from spark_app.units.worker.stopwatch import STEPS, Stopwatch
+from spark_app.units.worker import tally
+from spark_app.units.worker.tally import TIMED_STEPS, Stopwatch
 from tests.support.frames import batch_of
 from tests.support.lakes import TOPIC, TOPIC_ID, Taken
 from tests.support.projections import event, lake_of, renew
@@ -50,7 +50,7 @@ def details(manifest: Manifest) -> dict[str, Any]:
 def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look at the clock of a stopwatch is one second later."""
     ticks = iter(range(1000))
-    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(tally.time, "perf_counter", lambda: float(next(ticks)))
 
 
 def test_each_moment_belongs_to_the_innermost_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,9 +71,9 @@ def test_the_steps_of_a_unit_are_its_time(tmp_path: Path) -> None:
     lake.take(sent(10))
     batches = [sent(3000, first=first) for first in (10, 3010)]
     report = lake.units.run(Slow(batches), 2, ORIGIN)  # type: ignore[arg-type]
-    assert report.steps.keys() == {*STEPS, "resolve"}
+    assert report.steps.keys() == {*TIMED_STEPS, "resolve"}
     assert report.steps["resolve"] == 0
-    assert all(report.steps[step] > 0 for step in STEPS)
+    assert all(report.steps[step] > 0 for step in TIMED_STEPS)
     assert report.steps["read"] >= 2 * PAUSE_S
     assert 0.5 * report.seconds < sum(report.steps.values()) <= report.seconds
 
@@ -100,7 +100,7 @@ def test_each_unit_with_a_job_tells_its_steps(tmp_path: Path) -> None:
     for unit in (ingest, deferred, anew):
         steps = details(unit)["steps"]
         assert steps == unit.counts["steps"]
-        assert steps.keys() == {*STEPS, "resolve"}
+        assert steps.keys() == {*TIMED_STEPS, "resolve"}
         assert min(steps.values()) >= 0
         assert 0 < sum(steps.values()) <= unit.counts["seconds"] + 0.0005 * (len(steps) + 1)  # they are rounded
 

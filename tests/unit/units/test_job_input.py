@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spark_app.units.worker.claims import claim
+from spark_app.units.driver.job_input import claim
 
 TASKS = 8
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from py4j.protocol import Py4JError
 
 from spark_app.model.events import Event
-from spark_app.units.driver.executor_count import KEEP_S, ExecutorCount, ExecutorScaling
+from spark_app.units.driver.executor_watch import KEEP_S, ExecutorCount, ExecutorScaling
 from spark_app.units.spark import jvm
 from spark_app.units.spark.jvm import ExecutorWork
 

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_app.model.record_schemas import DEFERRED_SCHEMA
-from spark_app.units.driver import deferred_files
-from spark_app.units.driver.deferred_files import MIXED, DeferredFiles, group_by_key
+from spark_app.units.driver import deferred
+from spark_app.units.driver.deferred import MIXED, DeferredFiles, group_by_key
 from tests.chaos.units import ingest_unit, open_lake
 from tests.support.units import open_committer
 
@@ -61,8 +61,8 @@ def test_the_log_tells_what_a_file_waits_for_and_only_others_are_read(
 
 
 def test_rows_are_cut_into_files_and_those_that_many_share_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deferred_files, "MOST_AT_ONCE", 3)
-    monkeypatch.setattr(deferred_files, "ALONE", 2)
+    monkeypatch.setattr(deferred, "MOST_AT_ONCE", 3)
+    monkeypatch.setattr(deferred, "ALONE", 2)
     keys = ["7", None, "9", "7", "7", None, "8", "7"]
     files = [part["waits_for"].to_pylist() for part in group_by_key(rows(keys).to_batches())]
     assert files == [["7"] * 3, ["7"], [None] * 2, ["9", "8"]]
@@ -82,5 +82,5 @@ def test_a_file_of_millions_that_an_earlier_release_made_is_never_held_whole(tmp
     for piece in group_by_key(found.read([file])):
         pieces.append(piece.num_rows)
         most = max(most, pa.total_allocated_bytes() - before)
-    assert pieces == [deferred_files.MOST_AT_ONCE] * (count // deferred_files.MOST_AT_ONCE)
+    assert pieces == [deferred.MOST_AT_ONCE] * (count // deferred.MOST_AT_ONCE)
     assert most < 128 << 20
