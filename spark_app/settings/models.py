@@ -32,9 +32,6 @@ from spark_app.settings.spark_cluster import SparkSettings
 from spark_app.settings.storing import LakeSettings, Store
 from spark_app.settings.watching import Alerts, Page
 
-if TYPE_CHECKING:
-    FunctionName = str
-
 
 class Followers(Section):
     """This section sets how much is kept for followers of the units, such as gold and the events, that are behind."""
@@ -296,6 +293,12 @@ class Batch(Section):
     max_attempts: PositiveInt = Field(
         3, description="failed attempts at a batch before it is written to bronze alone, and deferred"
     )
+
+
+if TYPE_CHECKING:
+    FunctionName = str
+else:
+    FunctionName = Literal[tuple(GOLD_FUNCTIONS)]
 
 
 class Aggregate(Section):
