@@ -6,6 +6,8 @@ last batch. Its CPU time is that of the process and its descendants (driver, JVM
 kernel's accounting; the app's gold is included, the broker is not. Before, each side drains a small topic, to write
 class archives and to fill the page cache. The sides take turns, so that other work on the machine affects them equally;
 ratios are taken round by round.
+
+The reasons: docs/decisions/measurements.md.
 """
 
 import shutil

@@ -1,4 +1,7 @@
-"""Audits a lake chunk by chunk, so that memory does not grow with its size."""
+"""Audits a lake chunk by chunk, so that memory does not grow with its size.
+
+The reasons: docs/decisions/audit.md.
+"""
 
 from __future__ import annotations
 

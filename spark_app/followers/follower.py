@@ -1,4 +1,7 @@
-"""What a follower of the units is given, and what it has to do. `runner` calls it and keeps its cursor."""
+"""What a follower of the units is given, and what it has to do. `runner` calls it and keeps its cursor.
+
+The reasons: docs/decisions/followers.md.
+"""
 
 from __future__ import annotations
 

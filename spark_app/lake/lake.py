@@ -1,6 +1,8 @@
 """The layout of a lake: which table and which part of its state has which key (see `local`).
 
 `spark_app/README.md` says what each key of the state holds.
+
+The reasons: docs/decisions/storage.md.
 """
 
 from __future__ import annotations

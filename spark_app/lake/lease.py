@@ -11,6 +11,8 @@ sleeps for so long that the round with its number was removed, it writes its own
 the keys before it looked at the lease, and nobody gives a file the name of a removed one.
 
     _protolake/deletes/000000000007.json    {"epoch": 3, "keys": [...]}
+
+The reasons: docs/decisions/buckets.md.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ own name. A setting may name a column by either. A column of the name always com
 the table means what they see.
 
 The field ids are those of Parquet, by which some readers, such as those of Iceberg, find a column in a file.
+
+The reasons: docs/decisions/field-ids.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Serves the views, `/metrics` and `/health`, and has the alerts watched meanwhile."""
+"""Serves the views, `/metrics` and `/health`, and has the alerts watched meanwhile.
+
+The reasons: docs/decisions/page.md.
+"""
 
 from __future__ import annotations
 

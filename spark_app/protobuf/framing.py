@@ -16,6 +16,8 @@ no message index, so the cause depends on the type of the schema.
 
 The message index is a count, then that many numbers, each a zig-zag varint. The most frequent index, [0], has a short
 form: the single byte 0. It is read for all rows at once, with numpy; any other index takes a step of a Python loop.
+
+The reasons: docs/decisions/frames.md.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A rebuild works in chunks of bronze: a job writes into a scratch folder, its rows are compared with the tables, and
 records that are in no table (silver, open quarantine, deferred) are added to the table where the job has them. Silver
 is only appended to: rows that differ, are doubled or have no record in bronze are listed for a person.
+
+The reasons: docs/decisions/replay.md.
 """
 
 from __future__ import annotations

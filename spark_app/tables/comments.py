@@ -1,4 +1,7 @@
-"""Finds the comments for a table: those of the newest versions of its messages, and the app's own."""
+"""Finds the comments for a table: those of the newest versions of its messages, and the app's own.
+
+The reasons: docs/decisions/comments.md.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 The last manifest has the pauses, so a pause begins and ends with a unit. A table is let in when its rule was changed in
 the settings, or when a person decided what becomes of the rows that fail it. Until all of its rows have been let in,
 new rows of the table wait behind them.
+
+The reasons: docs/decisions/waiting.md.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """The life cycle of one run: start (after a back-off delay if needed), progress monitoring, and exit, also when other
-threads hang."""
+threads hang.
+
+The reasons: docs/decisions/process.md.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Two threads: one calls the progress probes and may hang itself, because they call the JVM; the other counts the seconds
 since the last progress in its own ticks, so that a stopped process (SIGSTOP, a suspended laptop) counts as one tick.
+
+The reasons: docs/decisions/process.md.
 """
 
 from __future__ import annotations

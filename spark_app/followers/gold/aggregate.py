@@ -1,6 +1,8 @@
 """One gold run: plan, compute, and write all changed tables in parallel.
 
 A table that fails does not affect the others: a later run recomputes it, after a growing pause.
+
+The reasons: docs/decisions/gold.md.
 """
 
 from __future__ import annotations

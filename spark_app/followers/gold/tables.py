@@ -2,6 +2,8 @@
 
 Each commit has the Delta transaction (lake id + "/gold", last merged unit), which records the units that a table
 includes.
+
+The reasons: docs/decisions/gold.md.
 """
 
 from __future__ import annotations

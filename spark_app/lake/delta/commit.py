@@ -3,6 +3,8 @@
 Each Delta commit carries the transaction (lake id, manifest number), so that a repeated commit is detected. After a
 crash the next start applies the unit again with the same files. Bronze comes first; the other tables follow in
 parallel.
+
+The reasons: docs/decisions/commit.md.
 """
 
 from __future__ import annotations

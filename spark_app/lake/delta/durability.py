@@ -6,6 +6,8 @@ The file is written after everything that it names is durable: it may be behind,
 
 After a power cut a log ends with its last intact entry. The missing commits are applied again from the manifests, and
 gold is merged again.
+
+The reasons: docs/decisions/durability.md.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ ms after 90, for each of a thousand tables. A single writer that knows the versi
 millisecond. Creating a table takes delta-rs 2 ms: with 200 tables longer than the job over their first records.
 delta-rs cannot add columns and set comments in one commit. It still makes all other changes to a table (properties,
 checkpoints).
+
+The reasons: docs/decisions/commit.md.
 """
 
 from __future__ import annotations

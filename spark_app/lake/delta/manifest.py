@@ -7,6 +7,8 @@ what was ingested. An accepted loss is a unit, too: it moves the ingested end pa
     manifests/000000000042.json   a committed unit: fsynced, renamed into place, folder fsynced
     manifests/finished            the last unit that is applied completely; may be behind, never ahead
     manifests/began               the start of the first ingest unit, kept because old manifests are removed
+
+The reasons: docs/decisions/commit.md.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ A file is durable before it is reported. A dictionary of values that do not repe
 stored in addition to it. So a sample of the rows is encoded both ways, and each column gets the smaller encoding. The
 choice is kept for the next files with the same columns and a similar number of rows, and tested again after `ASK_AGAIN`
 files, because the values may change.
+
+The reasons: docs/decisions/statistics.md, encoding.md.
 """
 
 from __future__ import annotations

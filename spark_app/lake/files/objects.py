@@ -3,6 +3,8 @@
 Writes and state go through obstore, which has conditional writes; files of tables are read through Arrow, which reads
 parts of them. An answer may be lost after the store has done what was asked, and the request is then repeated: what was
 meant to be created is there, with the content of this process. Such an answer is a success.
+
+The reasons: docs/decisions/buckets.md.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ opens, lists, moves or syncs files of a lake; the rest of the code uses these ve
 
 Readers see a whole file or none, except for files of `put_file` on a local disk, which nothing names before they are
 complete. On a local disk, only `durable` writes survive a power cut; what an object store has taken is durable.
+
+The reasons: docs/decisions/storage.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Watches the conditions of the settings: judges them once a second and SQL when it is due, and has somebody told."""
+"""Watches the conditions of the settings: judges them once a second and SQL when it is due, and has somebody told.
+
+The reasons: docs/decisions/alerts.md.
+"""
 
 from __future__ import annotations
 

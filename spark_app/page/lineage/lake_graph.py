@@ -1,4 +1,7 @@
-"""Makes the graph of a lake from its state, its tables and the settings."""
+"""Makes the graph of a lake from its state, its tables and the settings.
+
+The reasons: docs/decisions/lineage.md.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 No table is opened. The status may be missing, old, damaged, or of another release, so each value is looked at before
 it is used, and None stands for a value that is not known.
+
+The reasons: docs/decisions/alerts.md.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ version has used for another number or type. So no values of different kinds mee
 The ledger has the decision as the descriptor set with which the records are decoded, so nothing decides it anew: redo,
 replay, rebuild and audit use the ledger. If the ledger does not have the version before, this is resolved first, so the
 order in which records arrive does not matter.
+
+The reasons: docs/decisions/schema-changes.md.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A field is the same field in both versions if it has the same number: that is how its bytes are read. Its name only
 names its column. Differences are found along the paths of columns: in nested messages, maps, oneofs and enums, also in
 files that the schema imports.
+
+The reasons: docs/decisions/schema-changes.md.
 """
 
 from __future__ import annotations

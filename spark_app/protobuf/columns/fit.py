@@ -2,6 +2,8 @@
 
 A table has the columns of all versions of its message types, and a column keeps its first type. A value of another type
 is accepted if its conversion is lossless, see `conversions`; otherwise its row is rejected.
+
+The reasons: docs/decisions/column-types.md.
 """
 
 from __future__ import annotations

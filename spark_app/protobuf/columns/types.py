@@ -2,6 +2,8 @@
 
 A compatible change of a field never changes the type of its column: all integers up to 64 bits are LONG (uint64 is
 DECIMAL(20,0)), float is DOUBLE, and an enum becomes its name. All columns are nullable.
+
+The reasons: docs/decisions/column-types.md.
 """
 
 from __future__ import annotations

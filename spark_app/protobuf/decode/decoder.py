@@ -5,6 +5,8 @@ are serialised again and decoded by ptars, ten times faster than in Python. Mess
 decoded in Python. Without strict mode ptars decodes the payloads as they are; if it fails, the whole batch is decoded
 in strict mode. A payload that fits another message better than the one that its index names by the lake's rule is
 refused.
+
+The reasons: docs/decisions/decoder.md.
 """
 
 from __future__ import annotations

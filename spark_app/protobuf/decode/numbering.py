@@ -10,6 +10,8 @@ lake's rule selects one.
 | `without_map_entries` | JavaScript | do not count |
 
 Only a message that is declared after a map field of the same parent has two indexes.
+
+The reasons: docs/decisions/frames.md.
 """  # noqa: E501
 
 from __future__ import annotations

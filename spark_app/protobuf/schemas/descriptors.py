@@ -9,6 +9,8 @@ entry in a descriptor only with its own name for it, `ItemsEntry` for the field 
 Comments become comments of tables and columns. Only a leading comment counts: the one directly before a message or a
 field. A comment may come from anybody, so it is data: one line of limited length without control characters, which no
 log line contains.
+
+The reasons: docs/decisions/compile.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Output: source files by import name, as .proto text or as a compiled FileDescriptorProto. Servers differ: they return
 the same schema as text (Confluent), in base64 as its serializer registered it (Apicurio), or in base64 on request.
+
+The reasons: docs/decisions/registry.md.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ restart.
 Schemas are fetched and compiled in threads beside the batches. The limit on protoc is CPU time. On a busy machine the
 wall-clock limit may be reached first; then the schema is tried again later with twice the time, until protoc ends or
 has used its CPU time. Retries run in a thread of their own, so an expensive schema delays others only once.
+
+The reasons: docs/decisions/bump.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Plans what the next unit takes from the files of a source."""
+"""Plans what the next unit takes from the files of a source.
+
+The reasons: docs/decisions/file-source.md.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ Manifests say what each unit took, but old ones are removed; so the ledger copie
 A unit's segment is written after its manifest. The manifest of the last unit with records is never removed, so a start
 can always write the one segment that a kill prevented. Segments are merged as their number grows: each file's entry is
 written about log(files) times in all, and a batch costs the same however many files were taken before it.
+
+The reasons: docs/decisions/file-source.md.
 """
 
 from __future__ import annotations

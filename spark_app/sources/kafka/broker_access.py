@@ -1,6 +1,8 @@
 """Recognises that a broker denies access (login, certificate, ACL), and names the settings to check.
 
 Only a person can fix that, so the app treats it differently from a broker that does not respond.
+
+The reasons: docs/decisions/kafka-login.md.
 """
 
 from __future__ import annotations

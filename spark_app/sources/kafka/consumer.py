@@ -6,6 +6,8 @@ a queue of its own. A span is read to its end before the next one, so that recor
 The addresses of message structs, as numpy arrays of `uint64`, become Arrow columns. numba compiles the loops, so a
 message takes only a few nanoseconds more than librdkafka itself needs. The loops are compiled at import, or loaded from
 numba's cache, before workers are forked.
+
+The reasons: docs/decisions/consumer.md, large-values.md.
 """
 
 from __future__ import annotations

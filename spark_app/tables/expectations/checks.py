@@ -1,6 +1,8 @@
 """Refuses checks that are not a pure boolean expression over the columns of one row.
 
 A check is text from the settings. DuckDB parses it, and only what stands in the lists here may be in its tree.
+
+The reasons: docs/decisions/expectations.md.
 """
 
 from __future__ import annotations

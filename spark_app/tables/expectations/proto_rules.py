@@ -3,6 +3,8 @@
 Each field, oneof or list of fields with rules is one rule of the app, which is named after its path:
 `proto.player.level`. Those of the message itself have its name: `proto.Bet`. Rules that the library cannot compile,
 that depend on the clock or that may cost too much are taken out of the schema and named. The audit uses this module.
+
+The reasons: docs/decisions/proto-rules.md.
 """
 
 from __future__ import annotations

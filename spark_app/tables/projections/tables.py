@@ -2,6 +2,8 @@
 
 A definition names exactly the columns that its rows get: a column of all tables is left out where a table has nothing
 for it. So a row is proven by its definition alone, whatever columns its table gets later.
+
+The reasons: docs/decisions/projections.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Joins the columns of reference tables to rows of silver."""
+"""Joins the columns of reference tables to rows of silver.
+
+The reasons: docs/decisions/references.md.
+"""
 
 from __future__ import annotations
 

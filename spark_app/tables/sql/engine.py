@@ -1,4 +1,7 @@
-"""Evaluates checks on rows, in DuckDB."""
+"""Evaluates checks on rows, in DuckDB.
+
+The reasons: docs/decisions/expectations.md.
+"""
 
 from __future__ import annotations
 

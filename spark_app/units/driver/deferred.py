@@ -9,6 +9,8 @@ that of the schema, or "table:" and the name of the silver table. Finding ready 
 and only files with ready records are read. Files are immutable: each is summarised once, mostly from the log's
 statistics. No file has more records than a unit, so none is rewritten twice because of its size; records of a frequent
 schema get files of their own, which are removed as a whole.
+
+The reasons: docs/decisions/waiting.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Waits for free disk space."""
+"""Waits for free disk space.
+
+The reasons: docs/decisions/outages.md.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 An accepted loss is a unit: it writes the ranges to `lost_events` and moves the ingested end past them; the next batch
 continues there, and nothing else is skipped.
+
+The reasons: docs/decisions/loss.md.
 """
 
 from __future__ import annotations

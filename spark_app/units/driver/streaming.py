@@ -1,5 +1,8 @@
 """The streaming query: it starts where the last manifest ended, passes batches to `ingest`, and is restarted after
-failures of Kafka or the disk."""
+failures of Kafka or the disk.
+
+The reasons: docs/decisions/outages.md.
+"""
 
 from __future__ import annotations
 

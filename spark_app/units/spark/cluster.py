@@ -1,4 +1,7 @@
-"""What is different if the executors are processes of a cluster, on this machine or on others."""
+"""What is different if the executors are processes of a cluster, on this machine or on others.
+
+The reasons: docs/decisions/cluster.md.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 It is checked with PySpark 4.2.0 and py4j 0.10.9.9: with another version, run the Spark and stack tests. `daemon` also
 depends on that version, because it replaces a function of PySpark's daemon.
+
+The reasons: docs/decisions/spark.md.
 """
 
 from __future__ import annotations

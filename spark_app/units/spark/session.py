@@ -1,4 +1,7 @@
-"""The only place where a Spark session is configured."""
+"""The only place where a Spark session is configured.
+
+The reasons: docs/decisions/spark.md.
+"""
 
 from __future__ import annotations
 

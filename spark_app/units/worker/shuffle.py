@@ -3,6 +3,8 @@
 A task packs its rows of the tables of which it has few, a pack for each gathering task, and Spark's shuffle brings them
 there. The table's name decides the gathering task, which writes one file per table. The rows of a file are in the order
 of the tasks that decoded them, whichever pack arrives first.
+
+The reasons: docs/decisions/tasks.md.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ is committed here: no reader sees a file that no manifest names.
 
 A task works with the schema ids, tables and field ids of its plan and catalog. It reports all others; the driver
 resolves them and, if that added something, runs the unit again. A run that met something new writes no files.
+
+The reasons: docs/decisions/tasks.md.
 """
 
 from __future__ import annotations

@@ -44,6 +44,14 @@ def test_the_page_about_security_names_tests_that_there_are() -> None:
         assert (ROOT / "tests" / file).is_file(), file
 
 
+def test_each_page_of_decisions_is_named_by_the_code_that_it_explains() -> None:
+    pages = {page.name for page in (ROOT / "docs" / "decisions").glob("*.md")} - {"README.md"}
+    code = "".join(path.read_text() for folder in ("spark_app", "scripts") for path in (ROOT / folder).rglob("*.py"))
+    lines = re.findall(r"^The reasons: docs/decisions/(.*)\.$", code, re.MULTILINE)
+    assert {name for line in lines for name in line.split(", ")} == pages
+    assert len(pages) <= 40
+
+
 def test_the_version_is_that_of_the_newest_release() -> None:
     releases = re.findall(
         r"^## (\d+\.\d+\.\d+) \(\d{4}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
