@@ -12,7 +12,7 @@ from spark_app.lake.files import state_files
 from spark_app.lake.files.local import LocalStorage
 from spark_app.lake.files.objects import ObjectStorage
 from spark_app.model.errors import ContractError
-from spark_app.sources.files.taken import LEAST_MERGED, MOST_SEGMENTS, SCHEMA, TakenFile, TakenFiles, files_of
+from spark_app.sources.files.taken import LEAST_MERGED, MOST_SEGMENTS, TakenFile, TakenFiles
 
 
 def entry(key: str, first: int = 0, done: int = 1, rows: int = 1) -> TakenFile:
@@ -115,18 +115,6 @@ def test_a_process_that_was_taken_over_in_a_merge_leaves_a_whole_ledger(
     assert sorted(again.check(number)["key"].to_pylist()) == [f"{n:05d}" for n in range(number)]
     add(again)
     assert len(TakenFiles(storage, "taken").check(number)) == number
-
-
-def test_a_ledger_without_tags_goes_on(tmp_path: Path) -> None:
-    """As an earlier release has written it."""
-    rows = pa.Table.from_pylist([vars(entry("a"))], SCHEMA).drop_columns("tag")
-    (tmp_path / "taken").mkdir()
-    pa.parquet.write_table(rows, tmp_path / "taken/000000000001-000000000001.parquet")
-    ledger = TakenFiles(LocalStorage(tmp_path), "taken")
-    ledger.add(2, files_of({"files": [{name: value for name, value in vars(entry("b", 1)).items() if name != "tag"}]}))
-    ledger.add(3, [entry("c", 2)])
-    assert TakenFiles(LocalStorage(tmp_path), "taken").look_up(["a", "b"]) == {"a": entry("a"), "b": entry("b", 1)}
-    assert sorted(ledger.check(3)["key"].to_pylist()) == ["a", "b", "c"]
 
 
 def test_a_store_that_is_down_is_not_taken_for_a_damaged_segment(spoilt: ObjectStorage, proxy: StoreProxy) -> None:

@@ -68,7 +68,7 @@ def small_lake(root: Path) -> SmallLake:
 def test_the_table_tells_events_of_the_asked_groups_and_units(tmp_path: Path) -> None:
     small = small_lake(tmp_path)
     tell(small.lake, "r1", "start", time.time())
-    follow(small).follow()
+    follow(small).call()
     answer = ask(small.lake)
     assert kinds(answer) == {"table_admitted", "columns_added", "paused", "start"}
     assert kinds(ask(small.lake, groups=["units and upkeep"])) == {"unit", "table_rows", "start"}
@@ -125,7 +125,7 @@ def test_no_event_is_shown_twice(tmp_path: Path) -> None:
     told.add(Event("waiting", "The app waits", "WARN"))
     feed = EventFeed(small.lake)
     feed.read_spools()
-    follow(small).follow()  # moves it into the table, and its line stays in the newest file
+    follow(small).call()  # moves it into the table, and its line stays in the newest file
     assert spool.ids(small.lake, "app")
     told.add(Event("stop", "The app stops"))
     feed.read_spools()
@@ -176,7 +176,7 @@ def test_a_line_that_is_no_object_does_not_stop_the_events(tmp_path: Path) -> No
     small = small_lake(tmp_path)
     small.lake.storage.append(f"{Lake.spool}/app/{0:020d}.jsonl", b"".join(BROKEN[:-1]))
     EventLog(small.lake, "page").add(Event("alert", "alert x fires"))
-    follow(small).follow()
+    follow(small).call()
     assert "alert" in kinds(ask(small.lake))
 
 
