@@ -17,6 +17,8 @@ docstring of a package says what is in it.
     app
 
 `README.md` in this folder follows one record through the modules.
+
+The reasons: docs/decisions/layout.md.
 """
 
 __version__ = "0.2.0"
