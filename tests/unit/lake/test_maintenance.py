@@ -1,5 +1,6 @@
 """Hundreds of tiny units: compaction, vacuum and log clean-up keep rows and transactions, and bound everything else."""
 
+import json
 import os
 import resource
 import shutil
@@ -88,6 +89,23 @@ def test_few_small_files_are_left_alone(tmp_path: Path) -> None:
     for _ in range(SETTINGS.compact_files - 1):
         take(manifests, committer, maintainer, lake)
     assert len(replay(lake.path("bronze_events")).files) == SETTINGS.compact_files - 1
+
+
+def test_a_compaction_changes_no_data(tmp_path: Path) -> None:
+    """Readers that follow a table would get the merged rows again."""
+    lake = open_lake(tmp_path)
+    manifests, committer = open_committer(lake, SETTINGS)
+    maintainer = Maintainer(committer.tables, SETTINGS, committer.synced)
+    for _ in range(SETTINGS.compact_files):
+        take(manifests, committer, maintainer, lake)
+    entries = [
+        [json.loads(line) for line in file.read_text().splitlines()]
+        for file in sorted((lake.path("bronze_events") / "_delta_log").glob("*.json"))
+    ]
+    (merge,) = (entry for entry in entries if entry[0].get("commitInfo", {}).get("operation") == "OPTIMIZE")
+    changes = [action.get("add") or action.get("remove") for action in merge[1:]]
+    assert len(changes) > SETTINGS.compact_files
+    assert [change["dataChange"] for change in changes] == [False] * len(changes)
 
 
 def test_a_restart_counts_what_is_there(tmp_path: Path) -> None:

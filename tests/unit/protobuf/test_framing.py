@@ -66,6 +66,14 @@ def test_what_is_read_is_what_the_official_client_reads(values: list[bytes | Non
             assert found == read_officially(value)
 
 
+@pytest.mark.parametrize("header", [b"\0\0\0\0\7", b"\1" + bytes(16)])
+def test_a_frame_that_ends_before_its_message_index_is_short(header: bytes) -> None:
+    """The bytes behind it are those of the next value."""
+    frames = framing.split(pa.array([header, b"\0" * 24, header + b"\0"], pa.binary()))
+    assert frames.status[0] == framing.SHORT
+    assert frames.status[2] == framing.OK
+
+
 @given(st.lists(FRAMES, max_size=12))
 @examples()
 def test_every_official_frame_is_read(values: list[bytes]) -> None:
