@@ -24,6 +24,7 @@ from pyspark import daemon
 
 from spark_app.model.versions import OTHER_VERSIONS, UMASK, VERSIONS, differences, own_versions
 from spark_app.sources.kafka import consumer  # noqa: F401
+from spark_app.sources.kafka import input as kafka_input  # noqa: F401
 from spark_app.units.worker import task  # noqa: F401
 
 _work = daemon.worker
