@@ -38,7 +38,7 @@ def _main() -> int:
     parser = Parser(prog="./scripts/test --nightly")
     parser.add_argument("shards", nargs="*", help=f"of {', '.join(SHARDS)}; none = those that are not green")
     parser.add_argument("--list", action="store_true", help="say what is not green, and run nothing")
-    parser.add_argument("--needs", metavar="SHARD", help="exit with 0 if the changes need it")
+    parser.add_argument("--needs", metavar="SHARD", help="exit with 0 if it is among what would run")
     parser.add_argument("--selected", type=float, metavar="MINUTES", help="as much as fits of what the changes need")
     parser.add_argument("--workers", default="2")
     given = parser.parse_args()
@@ -46,22 +46,24 @@ def _main() -> int:
         parser.error(f"no shard {', '.join(unknown)}; there are {', '.join(SHARDS)}")
     last = tiers.record()
     needed = tiers.needed(last)
+    left: Parts = {}
+    if given.selected is not None:
+        needed.pop(IN_FAST, None)
+        needed, left = tiers.within(needed, last, given.selected)
     if given.needs:
         return given.needs not in needed
     if given.list:
         print("\n".join(_lines(needed, last)) or "every shard is green")
         return 0
     if given.selected is not None:
-        return selected(needed, last, given.selected, given.workers)
+        return selected(needed, left, last, given.workers)
     if not (names := given.shards or list(needed)):
         print("every shard is green")
     return nightly(names, given.workers)
 
 
-def selected(needed: Parts, last: tiers.Record, minutes: float, workers: str) -> int:
-    """Run the parts that the changes need and that fit into the time, and name the others."""
-    needed.pop(IN_FAST, None)
-    chosen, left = tiers.within(needed, last, minutes)
+def selected(chosen: Parts, left: Parts, last: tiers.Record, workers: str) -> int:
+    """Run the parts that the changes need and that fit into the time, and name those that do not fit."""
     failed = [name for name, parts in chosen.items() if not run(name, parts, workers)]
     for line in _lines(left, last) or ["nothing that the changes need"]:
         print(f"not run: {line}")

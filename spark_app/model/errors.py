@@ -26,6 +26,12 @@ class ExitCode(IntEnum):
         return self in (ExitCode.USAGE, ExitCode.LOSS, ExitCode.CONFIGURATION)
 
 
+def pass_interrupts(error: BaseException) -> None:
+    """Raise the error again if it is an interrupt. Neither a panic in Rust nor an interrupt is an `Exception`."""
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error
+
+
 class ProtolakeError(Exception):
     """Base class. Printed as one line without a traceback; control characters are escaped."""
 

@@ -419,7 +419,6 @@ ASSIGNED = {
     "pydantic's source of settings reads it": {"env_vars"},
     "a plain value that a run fills": {"rebuilt", "at", "after", "closed"},
     "a plain value that a walk fills": {"intact", "message", "text", "said"},
-    "the moments of a stored value that its owner has read again": {"seen"},
     "DuckDB reads this attribute of the object that it was given": {"now"},
 }
 PRIVATE_PARTS_OF_PYSPARK = "units/spark/jvm.py"

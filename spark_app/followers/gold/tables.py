@@ -32,6 +32,7 @@ from spark_app.lake.delta.table_schema import columns_of, with_comments
 from spark_app.lake.files import failpoints
 from spark_app.model.log import log
 from spark_app.model.reports import FileEntry
+from spark_app.model.text import quoted
 from spark_app.units.driver.open_lake import OpenLake
 
 MOST_NAMED = 20
@@ -202,7 +203,7 @@ class GoldTables:
         Raises:
             DeltaError, pa.ArrowInvalid: a sum exceeds its column, or the table could not be written.
         """
-        key = _quoted(self._definition.key)
+        key = quoted(self._definition.key)
         merge = table.merge(
             part.cast(pa.schema([columns.field(name) for name in part.column_names])),
             f"t.{key} IS NOT DISTINCT FROM s.{key}",
@@ -319,7 +320,7 @@ def _updates(definition: Definition, columns: pa.Schema) -> dict[str, str]:
     """Column -> the SQL that merges the new value (`s`) into the old one (`t`)."""
     updates = {}
     for name in definition.aggregates:
-        column, how = _quoted(name), definition.merge_of(name)
+        column, how = quoted(name), definition.merge_of(name)
         if how is None:
             updates[column] = f"s.{column}"
         elif how == "+":
@@ -334,10 +335,6 @@ def _checked_sum(column: str) -> str:
     """SQL of a sum that fails on overflow: integers wrap around silently, the cast of a too large decimal fails."""
     wide = (f"CAST({table}.{column} AS DECIMAL(38, 0))" for table in "ts")
     return f"CAST({' + '.join(wide)} AS BIGINT)"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def differing_keys(found: pa.Table, due: pa.Table, key: str) -> list[Any]:

@@ -86,12 +86,11 @@ class Alarm:
         if self._reading.is_new:
             return  # the lake has no id yet, which is a part of the key of each transition
         self._history.add(self._reading)
-        self.book.seen = self._history.seen
         judged = {name: Judged(self._checks.holds(name), {}) for name in self._rules}
         for name, holds in self._conditions.judge(self._history.value).items():
             values = {_named(*use): self._history.value(*use) for use in self._conditions.uses[name]}
             judged[name] = Judged(holds, values)
-        self.book.judge(self._rules, judged, moment)
+        self.book.judge(self._rules, judged, moment, self._history.seen)
 
     def _forever(self, clock: Callable[[], float]) -> None:
         failed = False

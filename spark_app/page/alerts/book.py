@@ -119,13 +119,23 @@ class Book:
         with self._lock:
             return dict(self._states)
 
-    def judge(self, rules: Mapping[str, AlertRule], judged: Mapping[str, Judged], moment: float) -> None:
+    def judge(
+        self,
+        rules: Mapping[str, AlertRule],
+        judged: Mapping[str, Judged],
+        moment: float,
+        seen: Seen | None = None,
+    ) -> None:
         """Advance all alerts. One whose rule is no longer in the settings is resolved.
+
+        Args:
+            seen: for each table the rows that were seen last, and since when; None if they are those of the last call.
 
         Raises:
             OSError: a file could not be written. The next call makes what was not made, and nothing twice.
         """
         with self._lock:
+            self.seen = self.seen if seen is None else seen
             if not rules and not self._states:
                 return
             states, firing, made = dict(self._states), dict(self._firing), []

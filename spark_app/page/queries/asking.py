@@ -19,9 +19,8 @@ from spark_app.units.worker.block_pandas import block_pandas
 CODE = Path(spark_app.__file__).parents[1]
 CPU_S = 60
 CANCELLED = "it was cancelled"
-MEMORY = (
-    1 << 30
-)  # bytes of one process; DuckDB may use 512 MB of it, but what it computes for one value escapes that limit
+# Bytes of one process. DuckDB may use 512 MB of it, but what it computes for one value escapes that limit.
+MEMORY = 1 << 30
 
 
 class Child:

@@ -23,6 +23,7 @@ from google.protobuf.message import Message
 from ptars import HandlerPool, PtarsConfig
 
 from spark_app.model.causes import Cause, Reject
+from spark_app.model.errors import pass_interrupts
 from spark_app.protobuf.columns.json_text import to_json
 from spark_app.protobuf.columns.timestamps import OutOfRange, any_out_of_range, duration, timestamp
 from spark_app.protobuf.columns.types import (
@@ -145,7 +146,7 @@ class FastColumns:
             members = self._handler.array_to_record_batch(pa.array(batches, pa.binary())).column(0).flatten()
             columns = pa.RecordBatch.from_struct_array(members)
         except BaseException as error:
-            _pass_interrupts(error)
+            pass_interrupts(error)
             return None
         bad = any_out_of_range(columns)
         table = pa.Table.from_batches([columns]).rename_columns(self._schema.names)
@@ -161,14 +162,8 @@ def fast_columns(message: Descriptor, batch: Descriptor) -> FastColumns | None:
     try:
         return FastColumns(message, HandlerPool([batch.file], CONFIG).get_for_message(batch))
     except BaseException as error:
-        _pass_interrupts(error)
+        pass_interrupts(error)
         return None
-
-
-def _pass_interrupts(error: BaseException) -> None:
-    """Raise the error again if it is an interrupt. Neither a Rust panic nor an interrupt is an `Exception`."""
-    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-        raise error
 
 
 ToNull = Callable[[pa.Array], pa.Array]

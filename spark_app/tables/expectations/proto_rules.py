@@ -23,6 +23,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 
 from spark_app.model.definitions import MAX_CHARACTERS
+from spark_app.model.errors import pass_interrupts
 from spark_app.model.text import one_line
 from spark_app.tables.sql.names import columns_in
 
@@ -130,9 +131,8 @@ class Judge:
             try:
                 violations = self._validate(self._parse(payload))
                 found.append([self._name_of(one.proto) for one in violations])
-            except BaseException as error:  # a panic of the library is no Exception
-                if isinstance(error, KeyboardInterrupt | SystemExit):
-                    raise
+            except BaseException as error:
+                pass_interrupts(error)
                 found.append(self.names)
                 errors[place] = one_line(str(error))[:300]
         return pa.array(found, VIOLATED.type), errors
@@ -168,8 +168,7 @@ def judge_of(descriptor_set: bytes, full_name: str) -> Judge:
         message = pool.FindMessageTypeByName(full_name)
         names = dict.fromkeys(_names(message, (), (message.full_name,)))
     except BaseException as error:  # one schema must not stop the app at each of its starts
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise
+        pass_interrupts(error)
         reason = f"its rules cannot be read: {type(error).__name__}: {error}"[:300]
         return Judge(None, (), [LeftOut("", "", reason)])
     return Judge(message, list(names), left_out)

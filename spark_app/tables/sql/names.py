@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from spark_app.model.columns import Aliases, Path, path_of
 from spark_app.model.definitions import MAX_CHARACTERS
+from spark_app.model.text import quoted
 from spark_app.tables.sql.engine import connection
 
 BEFORE = b"SELECT "
@@ -31,7 +32,7 @@ def write_columns(text: str, columns: pa.Schema, aliases: Aliases) -> str:
     for path, begin, end in _paths_in(text):
         named = path_of(path, columns, aliases)
         if named != path:
-            written = written[:begin] + ".".join(map(_quoted, named)).encode() + written[end:]
+            written = written[:begin] + ".".join(map(quoted, named)).encode() + written[end:]
     result = written.removeprefix(BEFORE).decode()
     return result if len(result) <= MAX_CHARACTERS else text
 
@@ -85,7 +86,3 @@ def parameters_of(left: dict[str, Any]) -> Iterator[str]:
     several = [argument["expression"] for argument in left.get("arguments", [])]
     for one in several or [left]:
         yield from (name.lower() for name in one["column_names"])
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
