@@ -22,7 +22,7 @@ from scripts.benches.result import Figure, Finding
 from scripts.benches.stand import Workshop, open_workshop
 from scripts.benches.targets import REQUESTS
 from scripts.local.objectstore import ObjectStore
-from spark_app.model.place import Place
+from spark_app.model.address import StorageAddress
 
 COUNTED = 3  # batches
 LEASE_S = 3600.0  # so that it is not renewed while requests are counted
@@ -36,13 +36,13 @@ class Pair:
     """Two lakes of the same records.
 
     Attributes:
-        place: of the lake in the bucket.
+        address: of the lake in the bucket.
         requests: verb -> number of requests of each counted batch.
     """
 
     disk: Case
     bucket: Case
-    place: Place
+    address: StorageAddress
     requests: dict[str, list[int]] = field(default_factory=dict)
 
     @property
@@ -69,7 +69,7 @@ class Pair:
         opened.lake.lease.release()
         counted = []
         with Counting(store.url) as counting:
-            stand = workshop.stand(self.tables, replace(self.place, endpoint=counting.url), checkpoint_every=NEVER)
+            stand = workshop.stand(self.tables, replace(self.address, endpoint=counting.url), checkpoint_every=NEVER)
             self.bucket.stand = stand
             for _ in range(WARMING + COUNTED):
                 counting.take()
@@ -144,9 +144,9 @@ def run(options: Options) -> Finding:
 def _prepare(workshop: Workshop, store: ObjectStore, tables: int, options: Options) -> Pair:
     result.tell(f"preparing {options.records:,} records for {tables} tables ...")
     records = workshop.records(frames.play(tables), options.records, options.partitions)
-    place = replace(store.place(f"tables-{tables}", workshop.folder / f"local-{tables}"), lease_s=LEASE_S)
+    address = replace(store.address(f"tables-{tables}", workshop.folder / f"local-{tables}"), lease_s=LEASE_S)
     disk = Case(tables, options.records, records, workshop.stand(tables), store.pid)
-    return Pair(disk, Case(tables, options.records, records, workshop.stand(tables, place), store.pid), place)
+    return Pair(disk, Case(tables, options.records, records, workshop.stand(tables, address), store.pid), address)
 
 
 def _brief(pair: Pair) -> str:

@@ -23,8 +23,8 @@ from scripts.benches.filed import Filed
 from scripts.benches.servers import app_settings, told
 from scripts.local.registry import Registry
 from spark_app.lake.lake import Lake
+from spark_app.model.address import StorageAddress
 from spark_app.model.log import LEVELS, log
-from spark_app.model.place import Place
 from spark_app.model.reports import Report
 from spark_app.settings import config
 from spark_app.settings.models import Settings
@@ -71,20 +71,20 @@ class Workshop:
     settings: Settings
     encoder: Encoder
 
-    def stand(self, tables: int, place: Place | None = None, **changed: Any) -> Stand:
+    def stand(self, tables: int, address: StorageAddress | None = None, **changed: Any) -> Stand:
         """A lake with a limit of so many silver tables; its ledger has the records' schema.
 
         Args:
-            place: in a bucket, where this process takes the lease; None = a new folder.
+            address: in a bucket, where this process takes the lease; None = a new folder.
             changed: settings of the section `lake`.
         """
-        place = place or Place(tempfile.mkdtemp(prefix="lake-", dir=self.folder))
+        address = address or StorageAddress(tempfile.mkdtemp(prefix="lake-", dir=self.folder))
         capped = self.settings.tables.model_copy(update={"max_tables": max(tables, self.settings.tables.max_tables)})
-        placed = self.settings.lake.model_copy(update={"path": place.root, **changed})
+        placed = self.settings.lake.model_copy(update={"path": address.root, **changed})
         settings = self.settings.model_copy(update={"tables": capped, "lake": placed})
-        lake = Lake(place)
+        lake = Lake(address)
         lake.prepare()
-        if place.scheme:
+        if address.scheme:
             lake.lease.take()
         opened = OpenLake.of(lake, settings)
         opened.schemas.load_subject_versions()

@@ -44,8 +44,8 @@ def run(options: Options) -> int:
         move_aside(Path(options.lake), options.state, options.yes)
     note(options)
     if options.starts_store:
-        lakes.note(options.place, options.state)
-        os.environ |= lakes.variables(options.place) | without_proxy(os.environ)  # this process reads the lake, too
+        lakes.note(options.address, options.state)
+        os.environ |= lakes.variables(options.address) | without_proxy(os.environ)  # this process reads the lake, too
     stack = Stack(options, claim)
     try:
         stack.up()

@@ -44,7 +44,7 @@ def for_app(options: Options, java: Java, jars: Path, brokers: str | None, regis
     if brokers:
         found["PROTOLAKE_KAFKA__BROKERS"] = brokers
     if options.starts_store:
-        found |= variables(options.place)
+        found |= variables(options.address)
     if options.topic:
         found["PROTOLAKE_KAFKA__TOPIC"] = options.topic
     if options.demo:

@@ -1,4 +1,4 @@
-"""The place of a stack's lake: a folder, a bucket in a store of the user's own, or a bucket in a store that the stack
+"""The address of a stack's lake: a folder, a bucket in a store of the user's own, or a bucket in a store that the stack
 starts.
 
 How a lake in a started store is reached is noted in .cache/stores under the lake's address, so that commands such as
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from scripts.local.artifacts import ROOT
 from scripts.local.errors import UNREACHABLE, USAGE, LocalError
 from scripts.local.ports import is_listening
-from spark_app.model.place import ADDRESS, UNTESTED, Place
+from spark_app.model.address import ADDRESS, UNTESTED, StorageAddress
 
 if TYPE_CHECKING:
     from spark_app.settings.models import Settings
@@ -40,25 +40,25 @@ def names_store(store: Store) -> bool:
     return bool(store.endpoint or store.region or store.credentials_file)
 
 
-def own_place(address: str, settings: Settings) -> Place:
+def own_address(address: str, settings: Settings) -> StorageAddress:
     """A lake in the store that the settings name."""
-    if Place(address).scheme in UNTESTED and not settings.lake.untested:
+    if StorageAddress(address).scheme in UNTESTED and not settings.lake.untested:
         raise LocalError(f"--lake {address} was never tested; set lake.untested = true to use it all the same", USAGE)
-    return replace(settings.place, root=address)
+    return replace(settings.lake_address, root=address)
 
 
-def started_place(address: str, state: Path, port: int) -> Place:
+def started_address(address: str, state: Path, port: int) -> StorageAddress:
     """A lake in the store that the stack of a state folder starts."""
     from scripts.local.objectstore import ObjectStore  # its libraries are not there before anything is installed
 
-    bucket, prefix = Place(address).bucket, Place(address).prefix
+    bucket, prefix = StorageAddress(address).bucket, StorageAddress(address).prefix
     if not BUCKET_NAME.fullmatch(bucket):
         raise LocalError(
             f"--lake {address}: a store makes no bucket {bucket!r}: give a name of 3 to 63 characters, a-z 0-9 . -, "
             "such as s3://games/demo",
             USAGE,
         )
-    return ObjectStore(state, port, bucket).place(prefix, state / "here" / f"{bucket}-{_digest(address)}")
+    return ObjectStore(state, port, bucket).address(prefix, state / "here" / f"{bucket}-{_digest(address)}")
 
 
 def refuse_fresh(address: str) -> None:
@@ -77,24 +77,24 @@ def check_address(address: str) -> None:
         )
 
 
-def variables(place: Place) -> dict[str, str]:
+def variables(address: StorageAddress) -> dict[str, str]:
     """How any program reaches a lake in a started store."""
     return {
-        "PROTOLAKE_LAKE__PATH": place.root,
-        "PROTOLAKE_STORE__ENDPOINT": place.endpoint,
-        "PROTOLAKE_STORE__REGION": place.region,
-        "PROTOLAKE_STORE__CREDENTIALS_FILE": place.credentials_file,
-        "PROTOLAKE_STORE__LOCAL_PATH": place.local,
+        "PROTOLAKE_LAKE__PATH": address.root,
+        "PROTOLAKE_STORE__ENDPOINT": address.endpoint,
+        "PROTOLAKE_STORE__REGION": address.region,
+        "PROTOLAKE_STORE__CREDENTIALS_FILE": address.credentials_file,
+        "PROTOLAKE_STORE__LOCAL_PATH": address.local,
         "AWS_PROFILE": "default",  # the only one in the file of keys
     }
 
 
-def note(place: Place, state: Path) -> None:
+def note(address: StorageAddress, state: Path) -> None:
     """Note how the lake is reached, for `recall`."""
     NOTES.mkdir(parents=True, exist_ok=True)
-    path = noted(place.root)
+    path = noted(address.root)
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps({"state": str(state), "variables": variables(place)}))
+    partial.write_text(json.dumps({"state": str(state), "variables": variables(address)}))
     partial.replace(path)
 
 

@@ -19,7 +19,7 @@ from scripts.local.errors import LocalError
 from scripts.local.ports import HOST, free_ports
 from scripts.local.server import Server
 from spark_app.lake.files.object_clients import read_credentials
-from spark_app.model.place import Place
+from spark_app.model.address import StorageAddress
 
 BUCKET = "lake"
 REGION = "us-east-1"  # any is right
@@ -50,9 +50,9 @@ class ObjectStore(StoreServer):
         super().__init__(state, port)
         self.bucket = bucket
 
-    def place(self, prefix: str, local: Path) -> Place:
+    def address(self, prefix: str, local: Path) -> StorageAddress:
         """A lake in the bucket. `local` is its folder on this machine."""
-        return Place(
+        return StorageAddress(
             f"s3://{self.bucket}/{prefix}".rstrip("/"), self.url, REGION, str(self.credentials_file), str(local)
         )
 

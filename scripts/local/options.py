@@ -15,7 +15,7 @@ from scripts.local import lakes
 from scripts.local.arguments import Parser
 from scripts.local.artifacts import ROOT
 from scripts.local.errors import USAGE, LocalError
-from spark_app.model.place import Place
+from spark_app.model.address import StorageAddress
 
 if TYPE_CHECKING:
     from spark_app.settings.models import Settings
@@ -46,7 +46,7 @@ class Options:
     of the settings. `starts_store`: the lake is in a bucket of a store that the stack starts. `cluster`: workers of a
     Spark cluster that runs the executors."""
 
-    place: Place
+    address: StorageAddress
     state: Path
     kafka_port: int
     registry_port: int
@@ -69,7 +69,7 @@ class Options:
     @property
     def lake(self) -> str:
         """The folder of the lake, or its address."""
-        return self.place.root
+        return self.address.root
 
     @property
     def is_embedded(self) -> bool:
@@ -83,14 +83,14 @@ def parse(arguments: Sequence[str]) -> Options:
     named, settings = _read_settings(given.settings)
     lake = given.lake or lake_of(named, os.environ)
     starts_store = lake.startswith("s3://") and not lakes.names_store(settings.store)
-    place = _place(lake, given, settings, starts_store)
+    address = _address(lake, given, settings, starts_store)
     brokers, registry = _servers(given, named, settings)
     _check_ports(given, registry is None, starts_store)
     producer = given.producer if given.producer is not None else registry is None
     if given.records and not producer:
         raise LocalError("--records needs the producer: add --producer, or leave out --no-producer", USAGE)
     return Options(
-        place=place,
+        address=address,
         state=given.state.absolute(),
         kafka_port=given.kafka_port,
         registry_port=given.registry_port,
@@ -147,20 +147,20 @@ def lake_of(named: Mapping[str, Any], user: Mapping[str, str]) -> str:
     return os.fspath(user.get(LAKE_VARIABLE) or named.get("lake", {}).get("path") or str(ROOT / "lake"))
 
 
-def _place(lake: str, given: argparse.Namespace, settings: "Settings", starts_store: bool) -> Place:
+def _address(lake: str, given: argparse.Namespace, settings: "Settings", starts_store: bool) -> StorageAddress:
     """Where the lake is, checked."""
     state = given.state.absolute()
     _check_folder("--state", state)
     if not lakes.is_address(lake):
         _check_lake(Path(lake), given.state)
-        return Place(str(Path(lake).absolute()))
+        return StorageAddress(str(Path(lake).absolute()))
     if given.fresh:
         lakes.refuse_fresh(lake)
     lakes.check_address(lake)
     address = lake.rstrip("/")
     if starts_store:
-        return lakes.started_place(address, state, given.object_store_port)
-    return lakes.own_place(address, settings)
+        return lakes.started_address(address, state, given.object_store_port)
+    return lakes.own_address(address, settings)
 
 
 def _check_ports(given: argparse.Namespace, is_embedded: bool, starts_store: bool) -> None:

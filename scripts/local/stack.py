@@ -49,7 +49,7 @@ class Stack:
         self.options, self._claim = options, claim
         self.started, self.first_silver = time.time(), None
         self.supervisor = Supervisor(options.state)
-        self._lake, self._before = Lake(options.place), status.Status()
+        self._lake, self._before = Lake(options.address), status.Status()
         self._reports = Reports(self._lake)
         self._stores: list[Server] = []
         self._servers: list[Server] = []  # that the app waits for by itself
@@ -141,7 +141,7 @@ class Stack:
         """Create what the servers need on disk."""
         state = self.options.state
         if self.options.starts_store:
-            self._stores = [ObjectStore(state, self.options.object_store_port, self.options.place.bucket)]
+            self._stores = [ObjectStore(state, self.options.object_store_port, self.options.address.bucket)]
         if self.options.is_embedded:
             self._servers = [
                 Registry(state, self.options.registry_port, found),
@@ -296,7 +296,7 @@ def _require_folder(lake: Path) -> None:
 def _require_bucket(lake: Lake) -> None:
     """Check the bucket and the keys now, as for a folder."""
     try:
-        if keys := lake.place.credentials_file:
+        if keys := lake.address.credentials_file:
             read_credentials(keys)  # says what is wrong in the file
         lake.storage.probe(lake.trial(str(os.getpid())))
     except ProtolakeError as error:

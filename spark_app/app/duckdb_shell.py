@@ -23,12 +23,10 @@ def start(settings: Settings) -> None:
     Raises:
         ConfigurationError: the lake has no table yet.
     """
-    lake = Lake(settings.place)
+    lake = Lake(settings.lake_address)
     names = lake.tables()
     if not names:
-        raise ConfigurationError(
-            f"lake.path: no tables at {lake.address} yet; start the app and wait for its first batch"
-        )
+        raise ConfigurationError(f"lake.path: no tables at {lake.uri} yet; start the app and wait for its first batch")
     con = duckdb.connect()
     con.sql("SET TimeZone = 'UTC'")
     register(con, lake)
@@ -50,7 +48,7 @@ def register(con: duckdb.DuckDBPyConnection, lake: Lake) -> list[str]:
 def _banner(settings: Settings, lake: Lake, names: list[str]) -> str:
     bronze = settings.tables.bronze
     return f"""
-Protolake shell: {len(names)} tables of {lake.address}, read only; tables() shows what is new in them.
+Protolake shell: {len(names)} tables of {lake.uri}, read only; tables() shows what is new in them.
 DuckDB as 'con', its queries as 'sql', tables for Polars and others as 'delta'. Try:
 
   sql("show tables")

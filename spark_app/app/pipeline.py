@@ -89,7 +89,7 @@ class Pipeline:
         self._feed: Feed | None = None
         self._followers: Followers | None = None
         self._due: dict[str, float] = {}  # chore -> time of its next run
-        self.lake = Lake(settings.place)
+        self.lake = Lake(settings.lake_address)
         self._tell = EventLog(self.lake).add
         sources = StatusSources(
             lag=lambda: self._feed.lag() if self._feed else None,

@@ -30,10 +30,10 @@ def start(settings: Settings) -> None:
     Raises:
         ConfigurationError: the lake has no table yet.
     """
-    lake = Lake(settings.place)
+    lake = Lake(settings.lake_address)
     if not lake.tables():
         raise ConfigurationError(
-            f"lake.path: no tables at {lake.address} yet; start the stack and wait for its first batch"
+            f"lake.path: no tables at {lake.uri} yet; start the stack and wait for its first batch"
         )
     spark = session.start(settings.without_cluster, "protolake-shell", quiet=True, queries=True)
     layout = settings.tables.layout
@@ -124,7 +124,7 @@ def _banner(settings: Settings, lake: Lake, names: list[str]) -> str:
     silver = next((n for n in names if n.startswith(layout.silver.split("{")[0])), layout.bronze)
     gold = next((n for n in names if n.startswith(layout.gold.split("{")[0])), silver)
     return f"""
-Protolake shell: {len(names)} tables of {lake.address}, read only; tables() registers new ones and new columns.
+Protolake shell: {len(names)} tables of {lake.uri}, read only; tables() registers new ones and new columns.
 Spark session as 'spark', pyspark.sql.functions as 'F'. Try:
 
   spark.sql("show tables").show(50, False)

@@ -18,7 +18,7 @@ from spark_app.audit.values import mark, unequal
 from spark_app.lake.files.hmac_key import fingerprint_of, read_key
 from spark_app.lake.files.opening import open_storage
 from spark_app.lake.files.reference_files import KEY, digest_of, is_copy_of, key_of
-from spark_app.model.place import Place
+from spark_app.model.address import StorageAddress
 from spark_app.tables.sql.expressions import NoType, calls_hmac, evaluate
 
 GONE = "rows have columns of a version of a reference table that is no longer kept: those were not compared"
@@ -87,7 +87,7 @@ def _join(chunk: Chunk, references: dict[str, Any], rows: pa.Table, found: Proje
     """The rows as expressions see them: with the joined columns, which replace others of their names."""
     joined: dict[str, pa.Array] = {}
     for name, reference in references.items():
-        copy = _copy(chunk.snapshot.lake.place, name, reference["content"])
+        copy = _copy(chunk.snapshot.lake.address, name, reference["content"])
         if copy is None:
             found.unproven |= {column.casefold(): GONE for column in reference["columns"]}
             continue
@@ -99,10 +99,10 @@ def _join(chunk: Chunk, references: dict[str, Any], rows: pa.Table, found: Proje
 
 
 @functools.lru_cache(maxsize=4)
-def _copy(place: Place, name: str, content: str) -> pa.Table | None:
+def _copy(address: StorageAddress, name: str, content: str) -> pa.Table | None:
     """The rows of a version of a reference table; None = it is no longer kept."""
     try:
-        data = open_storage(place).map_input(key_of(name, content)).read_buffer()
+        data = open_storage(address).map_input(key_of(name, content)).read_buffer()
     except FileNotFoundError:
         return None
     if not is_copy_of(content, digest_of(memoryview(data))):

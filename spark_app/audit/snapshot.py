@@ -195,9 +195,9 @@ class Snapshot:
             UnreachableError: no moment between two units came within `timeout_s` seconds.
             ContractError: what the lake says of itself is damaged.
         """
-        lake = Lake(settings.place)
+        lake = Lake(settings.lake_address)
         if not lake.units():
-            raise ConfigurationError(f"lake.path: no lake with committed units at {lake.address}")
+            raise ConfigurationError(f"lake.path: no lake with committed units at {lake.uri}")
         deadline = time.monotonic() + timeout_s
         while True:
             before = _moment(lake)
@@ -211,7 +211,7 @@ class Snapshot:
                 return found
             if time.monotonic() > deadline:
                 raise UnreachableError(
-                    f"unit {before[0]} of {lake.address} is committed, but the tables are complete up to {before[1]}: "
+                    f"unit {before[0]} of {lake.uri} is committed, but the tables are complete up to {before[1]}: "
                     "start the app, which completes the unit, then run the audit again"
                 )
             time.sleep(RETRY_S)

@@ -66,9 +66,9 @@ class Files:
             ContractError: the ledger is damaged, or a part of it is missing.
         """
         self._source = settings.source
-        self._folder = open_storage(settings.source_place)
+        self._folder = open_storage(settings.source_address)
         self._most = settings.batch.max_record_bytes
-        lake = Lake(settings.place)
+        lake = Lake(settings.lake_address)
         found: dict[str, dict[str, Any]] = {}
         for entry in _ledger(lake):
             if entry["done"] >= found.get(entry["key"], entry)["done"]:

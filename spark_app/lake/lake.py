@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, cast
 from spark_app.lake.files import failpoints, reference_files
 from spark_app.lake.files.disk import is_full
 from spark_app.lake.files.local import LocalStorage
-from spark_app.lake.files.opening import local_folder, open_storage, place_of
+from spark_app.lake.files.opening import address_of, local_folder, open_storage
 from spark_app.lake.files.state_files import numbers_of, write_durably
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.lease import DeleteRounds, FileLease, Lease, ObjectLease
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError
-from spark_app.model.place import Place
 
 if TYPE_CHECKING:
     from spark_app.lake.files.objects import ObjectStorage
@@ -38,7 +38,7 @@ class Lake:
     """Delta tables with Protolake's state beside them.
 
     Attributes:
-        place: where it is.
+        address: where it is.
         storage: reads and writes the files. All other attributes in lower case, except `here` and `lease`, are keys.
         here: files that concern only this machine: Spark's checkpoint, the locks, the page's token, the attempts. For a
             lake on a local disk they are in the lake.
@@ -74,15 +74,15 @@ class Lake:
     aside = f"{STATE}/aside"
     page = f"{STATE}/page"
 
-    def __init__(self, place: str | Path | Place):
-        self.place = place_of(place)
-        self.storage = open_storage(self.place, self._fence)
-        self.here = self.storage if isinstance(self.storage, LocalStorage) else LocalStorage(local_folder(self.place))
+    def __init__(self, address: str | Path | StorageAddress):
+        self.address = address_of(address)
+        self.storage = open_storage(self.address, self._fence)
+        self.here = self.storage if isinstance(self.storage, LocalStorage) else LocalStorage(local_folder(self.address))
         self._folders: set[str] = set()  # valid table names; each batch looks up each table several times
 
     @cached_property
     def lease(self) -> Lease:
-        own = FileLease(self.here.path(STATE), self.address)
+        own = FileLease(self.here.path(STATE), self.uri)
         return own if self.storage is self.here else ObjectLease(cast("ObjectStorage", self.storage), self.leased, own)
 
     def _fence(self) -> None:
@@ -96,7 +96,7 @@ class Lake:
         return DeleteRounds(self.storage, f"{STATE}/deletes", self.lease)
 
     @property
-    def address(self) -> str:
+    def uri(self) -> str:
         """The folder of the lake, or the address of its bucket and prefix."""
         return self.storage.root
 
@@ -152,10 +152,10 @@ class Lake:
         """
         storage = self.here if here else self.storage
         stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:6]}"
-        place = f"{self.aside}/{basename(key)}-{stamp}"
+        target = f"{self.aside}/{basename(key)}-{stamp}"
         with failpoints.around("aside"):
-            storage.move(key, place)
-        return f"moved {storage.uri(key)} to {storage.uri(place)}"
+            storage.move(key, target)
+        return f"moved {storage.uri(key)} to {storage.uri(target)}"
 
     def prepare(self) -> None:
         """Create the folders.
@@ -185,7 +185,7 @@ class Lake:
         if self.storage.is_local:
             remedy = f"choose a folder that user {os.getuid()} may write to, or with Docker set PROTOLAKE_UID and "
             remedy += "PROTOLAKE_GID to its owner"
-        return ConfigurationError(f"lake.path: cannot write to {self.address} ({why}); {remedy}")
+        return ConfigurationError(f"lake.path: cannot write to {self.uri} ({why}); {remedy}")
 
     def known_identity(self) -> str:
         """The lake's id; empty if the app has not made it yet, or it is damaged."""
@@ -205,7 +205,7 @@ class Lake:
         if not self.storage.exists(self.id):
             if self.tables():
                 raise ContractError(
-                    f"{path} is missing although {self.address} has tables",
+                    f"{path} is missing although {self.uri} has tables",
                     "restore it from a backup, or run `doctor --repair`, which finds the id in bronze",
                 )
             write_durably(self.storage, self.id, f"protolake-{uuid.uuid4()}\n", "identity")

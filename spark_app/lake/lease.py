@@ -147,7 +147,7 @@ class ObjectLease(Lease):
         self._storage = storage
         self._key = key
         self._own = own
-        self._lasts_s = storage.place.lease_s
+        self._lasts_s = storage.address.lease_s
         self._owner = f"{socket.gethostname()}:{own.jvm_file.parent.parent}:{os.getpid()}"
         self._open = False
         self._ended = threading.Event()
@@ -156,7 +156,7 @@ class ObjectLease(Lease):
 
     def take(self, timeout_s: float = 7.0, on_lost: OnLost = lambda said: None) -> None:
         """As `Lease.take`. A process of another machine that has not released the lease is waited for until it has not
-        renewed it for `Place.lease_s`, its own or that of its owner."""
+        renewed it for `StorageAddress.lease_s`, its own or that of its owner."""
         self._own.take(timeout_s)
         try:
             found = self._await_end(time.monotonic() + timeout_s)

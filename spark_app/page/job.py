@@ -24,7 +24,7 @@ def do(question: dict[str, Any]) -> dict[str, Any]:
     if question["job"] not in JOBS:
         return {"failed": f"there is no job {question['job']}"}
     try:
-        return JOBS[question["job"]]()(Lake(settings.place), settings, **question["arguments"])
+        return JOBS[question["job"]]()(Lake(settings.lake_address), settings, **question["arguments"])
     except ProtolakeError as error:
         return {"failed": str(error)}
     except Exception as error:

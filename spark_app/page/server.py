@@ -50,9 +50,9 @@ def serve(settings: Settings) -> NoReturn:
             condition of an alert cannot be judged.
         UnreachableError: another process is the page of this lake.
     """
-    lake = Lake(settings.place)
+    lake = Lake(settings.lake_address)
     if not (lake.here.exists(lake.page) or lake.storage.exists(lake.state)):  # the first: `--prepare` was run
-        raise ConfigurationError(f"lake.path: no lake at {lake.address}; start the app first, which makes it")
+        raise ConfigurationError(f"lake.path: no lake at {lake.uri}; start the app first, which makes it")
     files = PageFiles(lake)
     files.take()
     token, made = files.token()

@@ -346,9 +346,9 @@ def race_store(lake: Lake) -> list[Finding]:
     from spark_app.lake.files.store_race import race  # loads the library of object stores
 
     try:
-        faults = race(lake.place, lake.trial("race"))
+        faults = race(lake.address, lake.trial("race"))
     except PermissionError as error:
         what = f"whether the object store keeps conditional writes could not be tried: {error.strerror}"
         return [Finding(what, "Run doctor with keys that may write and delete", fatal=False)]
-    what = f"the object store of {lake.address} lets two processes write one lake: {faults[0]}" if faults else ""
+    what = f"the object store of {lake.uri} lets two processes write one lake: {faults[0]}" if faults else ""
     return [Finding(what, RACE_REMEDY)] if faults else []

@@ -143,7 +143,7 @@ def wait_for_result(
         if time.monotonic() - since > silence_limit_s:
             file = lake.storage.uri(key_of(request))
             raise UnreachableError(
-                f"the app that uses the lake {lake.address} did not answer for {silence_limit_s:.0f} s: is it up? "
+                f"the app that uses the lake {lake.uri} did not answer for {silence_limit_s:.0f} s: is it up? "
                 f"The request stays and is executed when the app runs; remove {file} to cancel it"
             )
         sleep(POLL_S)

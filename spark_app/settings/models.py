@@ -20,9 +20,9 @@ from pydantic import (
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from spark_app.model import wrapper
+from spark_app.model.address import ADDRESS, UNTESTED, StorageAddress
 from spark_app.model.definitions import MAX_RULES
 from spark_app.model.gold_functions import GOLD_FUNCTIONS
-from spark_app.model.place import ADDRESS, UNTESTED, Place
 from spark_app.model.schema_findings import Kind, Policy, suited
 from spark_app.model.table_names import TableNames
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
@@ -413,17 +413,18 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _be_at_a_known_place(self) -> Settings:
-        places = {f"reference.{name}.path": Place(own.path) for name, own in self.reference.items()}
-        for setting, place in {"lake.path": self.place, "source.path": self.source_place, **places}.items():
-            if place.scheme in UNTESTED and not self.lake.untested:
+    def _check_addresses(self) -> Settings:
+        addresses = {"lake.path": self.lake_address, "source.path": self.source_address}
+        addresses |= {f"reference.{name}.path": StorageAddress(own.path) for name, own in self.reference.items()}
+        for setting, address in addresses.items():
+            if address.scheme in UNTESTED and not self.lake.untested:
                 raise ValueError(
-                    f"{setting}: {place.root} was never tested; set lake.untested = true to use it all the same"
+                    f"{setting}: {address.root} was never tested; set lake.untested = true to use it all the same"
                 )
-            if place.scheme and not ADDRESS.fullmatch(place.root):
+            if address.scheme and not ADDRESS.fullmatch(address.root):
                 raise ValueError(
-                    f"{setting}: {place.root} is neither a folder nor s3://bucket/prefix of letters, digits and any of "
-                    ". _ - /"
+                    f"{setting}: {address.root} is neither a folder nor s3://bucket/prefix of letters, digits and any "
+                    "of . _ - /"
                 )
         return self
 
@@ -449,14 +450,14 @@ class Settings(BaseSettings):
         return self.model_copy(update={"spark": own}) if self.spark.on_cluster else self
 
     @property
-    def place(self) -> Place:
+    def lake_address(self) -> StorageAddress:
         """Where the lake is."""
-        return Place(self.lake.path, *self._reached, self.store.local_path, self.store.lease_s)
+        return StorageAddress(self.lake.path, *self._reached, self.store.local_path, self.store.lease_s)
 
     @property
-    def source_place(self) -> Place:
+    def source_address(self) -> StorageAddress:
         """Where the files of the source are."""
-        return Place(self.source.path, *self._reached)
+        return StorageAddress(self.source.path, *self._reached)
 
     @property
     def _reached(self) -> tuple[str, str, str]:

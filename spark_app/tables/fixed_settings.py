@@ -39,7 +39,7 @@ def check_rules(lake: Lake, settings: Settings) -> Settings:
     stored = _read(lake)
     if stored is None and lake.tables():
         raise ContractError(
-            f"{lake.storage.uri(lake.rules)} is missing although {lake.address} has tables",
+            f"{lake.storage.uri(lake.rules)} is missing although {lake.uri} has tables",
             "restore it from a backup, or run `doctor --repair` with the lake's settings, which writes it again",
         )
     if stored is None:
@@ -48,7 +48,7 @@ def check_rules(lake: Lake, settings: Settings) -> Settings:
     settings = _with_kept_name(lake, settings, stored)
     for name, value in rules_of(settings).items():
         if stored.get(name, value) != value:
-            what = f"{name} is {value!r}, but the lake {lake.address} was created with {stored[name]!r}"
+            what = f"{name} is {value!r}, but the lake {lake.uri} was created with {stored[name]!r}"
             raise ConfigurationError(f"{what}: {CHANGE_NUMBERING if name == NUMBERING else OTHER_LAKE}")
     return settings
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from scripts.local.kafka import Kafka
 from scripts.local.objectstore import ObjectStore
 from scripts.local.registry import Registry
-from spark_app.model.place import Place
+from spark_app.model.address import StorageAddress
 from tests.chaos.stage import Stage
 
 
@@ -34,10 +34,10 @@ class Lab:
         folder.mkdir()
         return Stage(folder, self.kafka, self.registry, f"chaos_{number}", self.objects, **settings)
 
-    def place(self, name: str) -> Place:
+    def address(self, name: str) -> StorageAddress:
         """Where a table of somebody else is, beside the lakes."""
         folder = self.folder / name
-        return self.objects.place(name, folder) if self.objects else Place(str(folder))
+        return self.objects.address(name, folder) if self.objects else StorageAddress(str(folder))
 
 
 @contextlib.contextmanager

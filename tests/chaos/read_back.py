@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from deltalake import DeltaTable
 
 from spark_app.lake.files.object_clients import read_credentials
-from spark_app.model.place import Place
+from spark_app.model.address import StorageAddress
 
 Identity = tuple[str, int, int]
 
@@ -47,7 +47,7 @@ def digest(value: bytes | None) -> str:
     return "" if value is None else hashlib.sha256(value).hexdigest()
 
 
-def read(lake: Path | Place, name: str, columns: list[str] | None = None) -> pa.Table:
+def read(lake: Path | StorageAddress, name: str, columns: list[str] | None = None) -> pa.Table:
     """A table, read with delta-rs; an empty one if it does not exist."""
     uri, options = f"{_root(lake)}/{name}", _options(lake)
     if not DeltaTable.is_deltatable(uri, options):
@@ -55,11 +55,11 @@ def read(lake: Path | Place, name: str, columns: list[str] | None = None) -> pa.
     return DeltaTable(uri, storage_options=options).to_pyarrow_table(columns=columns)
 
 
-def _root(lake: Path | Place) -> str:
-    return lake.root if isinstance(lake, Place) else str(lake)
+def _root(lake: Path | StorageAddress) -> str:
+    return lake.root if isinstance(lake, StorageAddress) else str(lake)
 
 
-def _options(lake: Path | Place) -> dict[str, str]:
+def _options(lake: Path | StorageAddress) -> dict[str, str]:
     """How delta-rs reaches a bucket."""
     if isinstance(lake, Path) or not lake.scheme:
         return {}
@@ -71,7 +71,7 @@ def tables(lake: Path, prefix: str) -> list[str]:
     return sorted(p.name for p in lake.iterdir() if p.name.startswith(prefix) and (p / "_delta_log").is_dir())
 
 
-def wrong_events(lake: Path | Place, last: int) -> dict[str, list[int]]:
+def wrong_events(lake: Path | StorageAddress, last: int) -> dict[str, list[int]]:
     """Units up to `last` that are not exactly once in the table of events, which begins with some unit."""
     rows = read(lake, "pipeline_events", ["kind", "unit"]).to_pylist()
     found = Counter(row["unit"] for row in rows if row["kind"] == "unit")

@@ -23,8 +23,8 @@ from spark_app.lake import cursors
 from spark_app.lake.files import failpoints
 from spark_app.lake.files.state_files import read_json
 from spark_app.lake.lake import Lake
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ExitCode
-from spark_app.model.place import Place
 from tests.chaos.read_back import wrong_events
 
 IN_USE = "is in use by"
@@ -40,7 +40,7 @@ class Stage:
 
     Attributes:
         lake: the folder of the lake, or of its files on this machine if the lake is in a bucket.
-        place: where the lake is; another `lake` may be set before the start.
+        address: where the lake is; another `lake` may be set before the start.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Stage:
         **settings: str,
     ):
         self.lake = folder / "lake"
-        self._in_bucket = objects.place(topic, self.lake) if objects else None
+        self._in_bucket = objects.address(topic, self.lake) if objects else None
         self.topic = topic
         self.brokers = kafka.bootstrap
         self.log = folder / "app.log"
@@ -63,11 +63,11 @@ class Stage:
             "PROTOLAKE_KAFKA__BROKERS": kafka.bootstrap,
             "PROTOLAKE_KAFKA__TOPIC": topic,
             "PROTOLAKE_REGISTRY__URL": registry.url,
-            "PROTOLAKE_LAKE__PATH": self.place.root,
-            "PROTOLAKE_STORE__ENDPOINT": self.place.endpoint,
-            "PROTOLAKE_STORE__REGION": self.place.region,
-            "PROTOLAKE_STORE__CREDENTIALS_FILE": self.place.credentials_file,
-            "PROTOLAKE_STORE__LOCAL_PATH": self.place.local,
+            "PROTOLAKE_LAKE__PATH": self.address.root,
+            "PROTOLAKE_STORE__ENDPOINT": self.address.endpoint,
+            "PROTOLAKE_STORE__REGION": self.address.region,
+            "PROTOLAKE_STORE__CREDENTIALS_FILE": self.address.credentials_file,
+            "PROTOLAKE_STORE__LOCAL_PATH": self.address.local,
             "PROTOLAKE_SPARK__JARS": str(jars),
             "PROTOLAKE_RUN__BACKOFF_S": "0",  # otherwise repeated kills would delay the starts
             "JAVA_HOME": str(found.spark_home()),
@@ -88,8 +88,8 @@ class Stage:
         }
 
     @property
-    def place(self) -> Place:
-        return self._in_bucket or Place(str(self.lake))
+    def address(self) -> StorageAddress:
+        return self._in_bucket or StorageAddress(str(self.lake))
 
     def produce(self, records: int, **options: str) -> None:
         """Set up topic and subject if necessary, and send `records` events."""
@@ -173,10 +173,10 @@ class Stage:
             return {"audit": f"ended with {done.returncode}: {done.stderr[-1000:]}"}
         verdict = json.loads(done.stdout)
         found: dict[str, object] = {kind: wrongs[:3] for kind, wrongs in verdict["named"].items()}
-        lake = Lake(self.place)
+        lake = Lake(self.address)
         folded = cursors.read(lake, "gold") or 0
         left = {"left": verdict["left"], "units_not_in_gold": max(lake.units(), default=0) - folded}
-        found |= {f"events {what}": units[:3] for what, units in wrong_events(self.place, folded).items() if units}
+        found |= {f"events {what}": units[:3] for what, units in wrong_events(self.address, folded).items() if units}
         return found | {what: count for what, count in left.items() if count}
 
     def arm(self, points: Sequence[str]) -> None:
@@ -191,7 +191,7 @@ class Stage:
         return found
 
     def status(self) -> dict[str, Any]:
-        return read_json(Lake(self.place).storage, Lake.status) or {}
+        return read_json(Lake(self.address).storage, Lake.status) or {}
 
     def unit(self) -> int:
         """The last ingest unit that any process committed, from its status."""

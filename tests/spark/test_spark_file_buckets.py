@@ -12,16 +12,16 @@ from tests.spark.parts import events
 from tests.spark.test_spark_files import PLAYERS, NewParts, take_all, values_of
 from tests.support.exports import BucketExports
 from tests.support.file_sources import json_text, parquet_bytes
-from tests.support.stores import Moto, place_in
+from tests.support.stores import Moto, address_in
 
 pytestmark = pytest.mark.spark
 
 
 def test_objects_of_a_bucket_become_rows_and_are_audited(new_parts: NewParts, moto: Moto) -> None:
-    place = place_in(moto)
-    bucket, one, two = BucketExports(place), events(1, PLAYERS), events(1, [("uno", "d")])
-    store = {"endpoint": place.endpoint, "region": place.region, "credentials_file": place.credentials_file}
-    source = {"kind": "files", "path": place.root, "settle_s": 0.0, "full_list_s": 0.001}
+    address = address_in(moto)
+    bucket, one, two = BucketExports(address), events(1, PLAYERS), events(1, [("uno", "d")])
+    store = {"endpoint": address.endpoint, "region": address.region, "credentials_file": address.credentials_file}
+    source = {"kind": "files", "path": address.root, "settle_s": 0.0, "full_list_s": 0.001}
     parts = new_parts(source=source, store=store)
     parts.learn(1)
     bucket.write("day=1/a.parquet", parquet_bytes(one))

@@ -20,8 +20,8 @@ from scripts.local.registry import Registry
 from spark_app.lake.files.object_clients import read_credentials
 from spark_app.lake.files.opening import open_storage
 from spark_app.lake.lake import Lake
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ExitCode
-from spark_app.model.place import Place
 from spark_app.page.files import PageFiles
 from spark_app.page.views.query.jobs import one_query
 from spark_app.page.views.table.jobs import table_facts
@@ -64,15 +64,15 @@ def test_a_lake_in_a_bucket_lives_through_a_bump_a_replay_and_a_rebuild(stage: S
     assert codes in ([ExitCode.BUMP, 0], [None, 0], [None, ExitCode.BUMP, 0])
     replayed = stage.command("replay", **gold)
     assert replayed.returncode == 0, replayed.stderr
-    place = stage.place
-    assert "silver_spades_events" in Lake(place).tables()
-    Lake(place).storage.delete_all("silver_uno_events")
+    address = stage.address
+    assert "silver_spades_events" in Lake(address).tables()
+    Lake(address).storage.delete_all("silver_uno_events")
     rebuilt = stage.command("rebuild", "uno", **gold)
     assert rebuilt.returncode == 0, rebuilt.stderr
     assert stage.drain(**gold) == [0]
     assert stage.verify(**gold) == {}
     assert stage.command("doctor", **gold).stdout.strip() == "nothing is wrong"
-    rows = read_back.read(place, "gold_uno_player_agg")
+    rows = read_back.read(address, "gold_uno_player_agg")
     assert rows.column_names == ["gamer_id", *AGGREGATES]
     shell = stage.command("shell", stdin='print(sql("select count(*) from bronze_events").fetchall())\n')
     assert "[(5000,)]" in shell.stdout
@@ -81,7 +81,7 @@ def test_a_lake_in_a_bucket_lives_through_a_bump_a_replay_and_a_rebuild(stage: S
 
 
 def test_rows_join_a_reference_table_of_the_bucket_and_its_next_version(stage: Stage, seaweedfs: ObjectStore) -> None:
-    studios = seaweedfs.place(f"{stage.topic}_studios", stage.lake.with_name("studios"))
+    studios = seaweedfs.address(f"{stage.topic}_studios", stage.lake.with_name("studios"))
     section = {"path": studios.root, "key": "game_name", "columns": ["edition"], "refresh_s": 0.2}
     settings = {"REFERENCE": json.dumps({"studios": section}), "BATCH__INTERVAL_S": "0"}
     _write_studios(studios, edition=1)
@@ -102,29 +102,29 @@ def test_rows_join_a_reference_table_of_the_bucket_and_its_next_version(stage: S
     assert rows[1] >= 1_000
 
 
-def _write_studios(place: Place, edition: int) -> None:
+def _write_studios(address: StorageAddress, edition: int) -> None:
     table = pa.table({"game_name": GAMES.split(","), "edition": [edition] * 3})
-    write_deltalake(place.root, table, mode="overwrite", storage_options=open_storage(place).delta_options)
+    write_deltalake(address.root, table, mode="overwrite", storage_options=open_storage(address).delta_options)
 
 
 def _editions(stage: Stage) -> list[int | None]:
     """`edition` of each row of silver."""
     names = [f"silver_{game}_events" for game in GAMES.split(",")]
-    return [row for name in names for row in read_back.read(stage.place, name, ["edition"])["edition"].to_pylist()]
+    return [row for name in names for row in read_back.read(stage.address, name, ["edition"])["edition"].to_pylist()]
 
 
 def _check_page(stage: Stage) -> None:
     """The page of a lake in a bucket has its own token on this machine, and its jobs read the tables."""
     page = stage.spawn("page", PAGE__PORT="0")
     try:
-        wait_until(lambda: PageFiles(Lake(stage.place)).address(), "an address", 60)
-        address = str(PageFiles(Lake(stage.place)).address())
+        wait_until(lambda: PageFiles(Lake(stage.address)).address(), "an address", 60)
+        address = str(PageFiles(Lake(stage.address)).address())
         with urllib.request.urlopen(address.replace("/?", "/metrics?"), timeout=30) as answer:
-            assert Lake(stage.place).known_identity() in answer.read().decode()
+            assert Lake(stage.address).known_identity() in answer.read().decode()
     finally:
         kill(page)
-    settings = Settings(lake={"path": stage.place.root})  # type: ignore[arg-type]
-    lake = Lake(stage.place)
+    settings = Settings(lake={"path": stage.address.root})  # type: ignore[arg-type]
+    lake = Lake(stage.address)
     assert one_query(lake, settings, "SELECT count(*) FROM silver_uno_events")["rows"][0][0] > 0
     facts = table_facts(lake, settings, "silver_rummy_events")
     assert {part: facts[part] for part in ("rows", "rules", "rates") if "failed" in str(facts[part])[:20]} == {}
@@ -133,9 +133,9 @@ def _check_page(stage: Stage) -> None:
 def _check_secrets(stage: Stage) -> None:
     """No key of the store is where somebody may read it."""
     said = stage.log.read_text() + stage.command("settings").stdout + stage.command("status", "--json").stdout
-    lake = Lake(stage.place)
+    lake = Lake(stage.address)
     kept = b"".join(lake.storage.get(key) for key in (lake.settings, lake.rules, lake.status))
-    for secret in list(read_credentials(stage.place.credentials_file).values()):
+    for secret in list(read_credentials(stage.address.credentials_file).values()):
         assert secret not in said
         assert secret.encode() not in kept
 

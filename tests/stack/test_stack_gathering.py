@@ -45,7 +45,7 @@ def test_executors_exchange_rows_and_lose_none(new_stage: Callable[..., Stage], 
             assert kill_executor(random.choice(workers)) == 1
 
         take(lambda: None)
-        first = Manifests(Lake(stage.place)).read(1)
+        first = Manifests(Lake(stage.address)).read(1)
         files = Counter(len(change.adds) for name, change in first.tables.items() if name.startswith("silver_"))
         assert files == {1: 200}
         for _ in range(KILLS):

@@ -16,8 +16,8 @@ from scripts.local.options import parse
 from scripts.local.ports import free_ports
 from scripts.local.registry import Registry
 from spark_app.lake.lake import Lake
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ExitCode
-from spark_app.model.place import Place
 from tests.chaos import read_back
 from tests.chaos.stage import Stage, wait_until
 
@@ -35,13 +35,15 @@ def test_a_stack_with_a_bucket_and_a_cluster_takes_each_record_once(tmp_path: Pa
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"all {RECORDS:,} records are in the lake" in done.stdout + done.stderr
     options = parse(arguments)
-    with ObjectStore(options.state, options.object_store_port, options.place.bucket):
-        place = options.place
-        tables = Lake(place).tables()
+    with ObjectStore(options.state, options.object_store_port, options.address.bucket):
+        address = options.address
+        tables = Lake(address).tables()
         raw = ("partition", "offset")
-        bronze = _coordinates(place, "bronze_events", raw)
-        kept_out = [_coordinates(place, f"{name}_events", raw) for name in ("quarantine", "dropped")]
-        silver = [_coordinates(place, name, ("_partition", "_offset")) for name in tables if name.startswith("silver_")]
+        bronze = _coordinates(address, "bronze_events", raw)
+        kept_out = [_coordinates(address, f"{name}_events", raw) for name in ("quarantine", "dropped")]
+        silver = [
+            _coordinates(address, name, ("_partition", "_offset")) for name in tables if name.startswith("silver_")
+        ]
     assert len(silver) == 7
     assert len(set(bronze)) == len(bronze) == RECORDS
     assert sorted(one for part in (*silver, *kept_out) for one in part) == sorted(bronze)
@@ -102,6 +104,6 @@ def _events(lake: Path, table: str) -> list[str]:
     return sorted(map(str, rows.select([name for name in rows.column_names if not name.startswith("_")]).to_pylist()))
 
 
-def _coordinates(place: Place, table: str, columns: tuple[str, str]) -> list[tuple[int, int]]:
-    rows = read_back.read(place, table, list(columns))
+def _coordinates(address: StorageAddress, table: str, columns: tuple[str, str]) -> list[tuple[int, int]]:
+    rows = read_back.read(address, table, list(columns))
     return list(zip(*(rows[name].to_pylist() for name in columns), strict=True))

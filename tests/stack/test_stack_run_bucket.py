@@ -63,7 +63,7 @@ def test_a_stack_with_its_own_object_store_is_read_back_record_by_record(tmp_pat
             assert audit.returncode == ExitCode.DONE, audit.stdout + audit.stderr
             verdict = json.loads(audit.stdout)
             assert (verdict["named"], verdict["left"]) == ({}, 0)
-            bronze = read_back.read(parse(arguments).place, "bronze_events", ["topic", "partition", "offset"])
+            bronze = read_back.read(parse(arguments).address, "bronze_events", ["topic", "partition", "offset"])
             landed = Counter(read_back.identities(bronze))
             assert landed == Counter(dict.fromkeys(read_back.consume(kafka.bootstrap, TOPIC), 1))
             assert len(landed) == 2 * RECORDS

@@ -1,5 +1,4 @@
-"""Each place where a lake or the files of a source may be. Tests on SeaweedFS are `stack` tests, all others unit
-tests."""
+"""Where a lake or the files of a source may be. Tests on SeaweedFS are `stack` tests, all others unit tests."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +10,9 @@ from scripts.local.store_proxy import StoreProxy
 from spark_app.lake.files.objects import ObjectStorage
 from spark_app.lake.files.opening import open_storage
 from spark_app.lake.files.storage import Storage
-from spark_app.model.place import Place
+from spark_app.model.address import StorageAddress
 from tests.support.exports import BucketExports, DiskExports, Exports
-from tests.support.stores import SEAWEEDFS, Moto, place_in
+from tests.support.stores import SEAWEEDFS, Moto, address_in
 
 STORES = ["moto", SEAWEEDFS]
 VERBS = ("test_stores_verbs.py", "test_stores_race.py")  # prove what SeaweedFS does
@@ -41,8 +40,8 @@ def store(request: pytest.FixtureRequest) -> Moto | ObjectStore:
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     """An empty storage of each kind."""
     if request.param == "disk":
-        return open_storage(Place(str(tmp_path / "lake")))
-    return open_storage(place_in(request.getfixturevalue(request.param)))
+        return open_storage(StorageAddress(str(tmp_path / "lake")))
+    return open_storage(address_in(request.getfixturevalue(request.param)))
 
 
 @pytest.fixture(params=["disk", *STORES])
@@ -50,7 +49,7 @@ def exports(request: pytest.FixtureRequest, tmp_path: Path) -> Exports:
     """An empty folder of each kind."""
     if request.param == "disk":
         return DiskExports(tmp_path / "in")
-    return BucketExports(place_in(request.getfixturevalue(request.param)))
+    return BucketExports(address_in(request.getfixturevalue(request.param)))
 
 
 @pytest.fixture
@@ -62,4 +61,4 @@ def proxy(store: Moto | ObjectStore) -> Iterator[StoreProxy]:
 @pytest.fixture
 def spoilt(store: Moto | ObjectStore, proxy: StoreProxy) -> ObjectStorage:
     """An empty storage whose requests go through `proxy`."""
-    return ObjectStorage(place_in(store, proxy.url))
+    return ObjectStorage(address_in(store, proxy.url))

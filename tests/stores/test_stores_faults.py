@@ -22,7 +22,7 @@ from spark_app.lake.files import object_clients, objects
 from spark_app.lake.files.objects import ObjectStorage
 from spark_app.lake.files.storage import Storage
 from spark_app.model.errors import ConfigurationError, UnreachableError
-from tests.support.stores import Moto, place_in
+from tests.support.stores import Moto, address_in
 
 PART = 5 << 20  # the least that S3 takes
 THREADS = 8
@@ -80,7 +80,7 @@ def test_writes_whose_answers_come_too_late_are_repeated(
     store: Moto | ObjectStore, proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(object_clients, "REQUEST_S", 0.5)
-    storage = ObjectStorage(place_in(store, proxy.url))
+    storage = ObjectStorage(address_in(store, proxy.url))
     storage.replace("state", b"old")
     faults = [proxy.spoil("slow", "PUT", key, seconds=3, times=2) for key in ("manifest", "state")]
     storage.put_if_absent("manifest", b"own")
@@ -141,7 +141,7 @@ def test_keys_that_are_replaced_are_read_again(
         time.sleep(0.3)
 
     put_keys(right)
-    storage = ObjectStorage(replace(place_in(seaweedfs), credentials_file=str(keys)))
+    storage = ObjectStorage(replace(address_in(seaweedfs), credentials_file=str(keys)))
     storage.replace("a", b"1")
     assert storage.open_input("a").read() == b"1"
     put_keys(f"[default]\naws_access_key_id = nobody\naws_secret_access_key = {SECRET}\n")
@@ -160,8 +160,8 @@ def test_keys_that_are_replaced_are_read_again(
 
 
 def test_no_key_travels_with_a_storage(store: Moto | ObjectStore) -> None:
-    """Another process opens it by its place."""
-    storage = ObjectStorage(place_in(store))
+    """Another process opens it by its address."""
+    storage = ObjectStorage(address_in(store))
     storage.replace("a", b"1")
     packed = pickle.dumps(storage)
     secret = store.credentials_file.read_text().split()[-1]

@@ -18,8 +18,8 @@ from spark_app.lake.files.object_clients import read_credentials
 from spark_app.lake.files.objects import ObjectStorage
 from spark_app.lake.files.store_errors import StoreError
 from spark_app.lake.lake import Lake
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError, ContractError
-from spark_app.model.place import Place
 from spark_app.settings.models import Settings
 from spark_app.sources.files import bucket_folder
 from spark_app.sources.files.bucket_folder import BucketFolder
@@ -32,7 +32,7 @@ from spark_app.units.driver.feeds import FileFeed
 from spark_app.units.driver.open_lake import OpenLake
 from tests.support.exports import BucketExports
 from tests.support.file_sources import framed, parquet_bytes, parquet_table
-from tests.support.stores import Moto, place_in
+from tests.support.stores import Moto, address_in
 
 COLUMNS = SourceColumns("value", "key", "headers", "timestamp")
 NAMES = ["a b.json", "d/e/f.json", "h#?&.json", "p+q.json", "x%41.json", "~t.json", "ü/é.json"]
@@ -40,13 +40,13 @@ NAMES = ["a b.json", "d/e/f.json", "h#?&.json", "p+q.json", "x%41.json", "~t.jso
 
 @pytest.fixture
 def bucket(store: Moto | ObjectStore) -> BucketExports:
-    return BucketExports(place_in(store))
+    return BucketExports(address_in(store))
 
 
 def test_objects_have_the_names_that_their_writers_gave_them(bucket: BucketExports) -> None:
     for name in NAMES:
         bucket.write(name, name.encode())
-    folder = open_folder(bucket.place)
+    folder = open_folder(bucket.address)
     found = {one.key: one for one in folder.files()}
     assert sorted(found) == sorted(NAMES)
     assert [folder.get(name) for name in NAMES] == [name.encode() for name in NAMES]
@@ -59,7 +59,7 @@ def test_a_list_has_all_pages_and_begins_after_a_key(bucket: BucketExports, monk
     names = [f"d{n % 3}/{n:02d}.json" for n in range(30)]
     for name in names:
         bucket.write(name, b"x")
-    folder = open_folder(bucket.place)
+    folder = open_folder(bucket.address)
     assert [one.key for one in folder.files()] == sorted(names)
     assert [one.key for one in folder.files("d1/07.json")] == [name for name in sorted(names) if name > "d1/07.json"]
     assert folder.names("d1", "10.json") == ["13.json", "16.json", "19.json", "22.json", "25.json", "28.json"]
@@ -67,7 +67,7 @@ def test_a_list_has_all_pages_and_begins_after_a_key(bucket: BucketExports, monk
 
 def test_a_large_object_is_read_in_parts_of_one_content(bucket: BucketExports, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bucket_folder, "AHEAD_BYTES", 1000)
-    folder, data = BucketFolder(bucket.place), parquet_bytes(framed(2000), group=500)
+    folder, data = BucketFolder(bucket.address), parquet_bytes(framed(2000), group=500)
     bucket.write("a.parquet", data)
     (listed,) = folder.files()
     with folder.open_input(listed) as file:
@@ -84,8 +84,8 @@ def test_a_large_object_is_read_in_parts_of_one_content(bucket: BucketExports, m
 
 def test_a_store_that_ignores_the_condition_is_found_out(moto: Moto) -> None:
     with StoreProxy(moto.url) as proxy:
-        place = place_in(moto, proxy.url)
-        bucket, folder = BucketExports(place), BucketFolder(place)
+        address = address_in(moto, proxy.url)
+        bucket, folder = BucketExports(address), BucketFolder(address)
         bucket.write("a.json", b"1\n")
         (listed,) = folder.files()
         bucket.write("a.json", b"2\n")
@@ -99,9 +99,9 @@ def test_a_store_that_is_down_is_not_taken_for_a_broken_file(
     bucket: BucketExports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket.write("a.json", b"1\n")
-    (listed,) = open_folder(bucket.place).files()
+    (listed,) = open_folder(bucket.address).files()
     monkeypatch.setattr(object_clients, "RETRY_S", 0)
-    away = BucketFolder(replace(bucket.place, endpoint="http://127.0.0.1:9"))
+    away = BucketFolder(replace(bucket.address, endpoint="http://127.0.0.1:9"))
     for kind in (JSON, PARQUET):
         with pytest.raises(StoreError, match="did not do what was asked"):
             scan(away, listed, kind, COLUMNS)
@@ -109,8 +109,8 @@ def test_a_store_that_is_down_is_not_taken_for_a_broken_file(
 
 @pytest.mark.parametrize("kind", ["half", "lost"])
 def test_an_answer_that_is_cut_is_asked_for_again(spoilt: ObjectStorage, proxy: StoreProxy, kind: Kind) -> None:
-    folder = BucketFolder(spoilt.place)
-    BucketExports(spoilt.place).write("a.json", b"1\n")
+    folder = BucketFolder(spoilt.address)
+    BucketExports(spoilt.address).write("a.json", b"1\n")
     for verb, ask in (("LIST", lambda: list(folder.files())), ("GET", lambda: folder.get("a.json"))):
         fault = proxy.spoil(kind, verb)
         assert ask()
@@ -118,7 +118,7 @@ def test_an_answer_that_is_cut_is_asked_for_again(spoilt: ObjectStorage, proxy: 
 
 
 def test_a_round_without_a_new_object_is_one_request(spoilt: ObjectStorage, proxy: StoreProxy) -> None:
-    bucket, folder = BucketExports(spoilt.place), BucketFolder(spoilt.place)
+    bucket, folder = BucketExports(spoilt.address), BucketFolder(spoilt.address)
     for name in ("a.json", "b.json"):
         bucket.write(name, b"1\n")
     proxy.requests.clear()
@@ -127,43 +127,43 @@ def test_a_round_without_a_new_object_is_one_request(spoilt: ObjectStorage, prox
 
 
 def test_a_name_that_is_no_path_is_refused_by_name(moto: Moto) -> None:
-    place = place_in(moto)
-    keys = read_credentials(place.credentials_file)
-    client = boto3.client("s3", endpoint_url=moto.url, region_name=place.region, **keys)
-    client.put_object(Bucket=place.bucket, Key=f"{place.prefix}/a//b.json", Body=b"x")
+    address = address_in(moto)
+    keys = read_credentials(address.credentials_file)
+    client = boto3.client("s3", endpoint_url=moto.url, region_name=address.region, **keys)
+    client.put_object(Bucket=address.bucket, Key=f"{address.prefix}/a//b.json", Body=b"x")
     with pytest.raises(ConfigurationError, match=r"source\.path: .*a//b\.json.*: give it another name"):
-        list(open_folder(place).files())
+        list(open_folder(address).files())
 
 
 def test_a_folder_in_a_bucket_knows_no_key_and_no_client_when_it_travels(bucket: BucketExports) -> None:
     bucket.write("a.json", b"1\n")
-    folder = BucketFolder(bucket.place)
+    folder = BucketFolder(bucket.address)
     list(folder.files())
     travelling = pickle.dumps(folder)
-    for secret in read_credentials(bucket.place.credentials_file).values():
+    for secret in read_credentials(bucket.address.credentials_file).values():
         assert secret.encode() not in travelling
     assert [one.key for one in pickle.loads(travelling).files()] == ["a.json"]
 
 
-def feed_of(place: Place, lake: str, folder: Path) -> FileFeed:
+def feed_of(address: StorageAddress, lake: str, folder: Path) -> FileFeed:
     """`lake` is what the settings say; `folder` holds what the feed was opened with."""
-    store = {"endpoint": place.endpoint, "region": place.region, "credentials_file": place.credentials_file}
-    settings = Settings(source={"kind": "files", "path": place.root}, lake={"path": lake}, store=store)  # type: ignore[arg-type]
+    store = {"endpoint": address.endpoint, "region": address.region, "credentials_file": address.credentials_file}
+    settings = Settings(source={"kind": "files", "path": address.root}, lake={"path": lake}, store=store)  # type: ignore[arg-type]
     return FileFeed(settings, OpenLake.of(Lake(folder), settings), available_now=True)
 
 
 def test_the_bucket_must_be_there_and_apart_from_the_lake(bucket: BucketExports, tmp_path: Path) -> None:
-    place = bucket.place
-    feed_of(place, str(tmp_path), tmp_path).look()
-    feed_of(place, f"{place.root}2/lake", tmp_path).look()
-    for lake in (place.root, f"{place.root}/lake", f"s3://{place.bucket}"):
+    address = bucket.address
+    feed_of(address, str(tmp_path), tmp_path).look()
+    feed_of(address, f"{address.root}2/lake", tmp_path).look()
+    for lake in (address.root, f"{address.root}/lake", f"s3://{address.bucket}"):
         with pytest.raises(ConfigurationError, match="must not be in one another"):
-            feed_of(place, lake, tmp_path).look()
+            feed_of(address, lake, tmp_path).look()
 
 
 def test_a_bucket_that_is_not_there_is_named(moto: Moto, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"source\.path: there is no bucket s3://nowhere/in"):
-        feed_of(replace(place_in(moto), root="s3://nowhere/in"), str(tmp_path), tmp_path).look()
+        feed_of(replace(address_in(moto), root="s3://nowhere/in"), str(tmp_path), tmp_path).look()
 
 
 def test_an_address_that_readers_differ_about_is_refused() -> None:
@@ -173,9 +173,9 @@ def test_an_address_that_readers_differ_about_is_refused() -> None:
 
 
 def test_a_delta_table_in_a_bucket_is_followed_by_its_log(bucket: BucketExports, tmp_path: Path) -> None:
-    folder, ledger = BucketFolder(bucket.place), TakenFiles(LocalStorage(tmp_path), "taken")
+    folder, ledger = BucketFolder(bucket.address), TakenFiles(LocalStorage(tmp_path), "taken")
     options = {**folder.delta_options, "AWS_S3_ALLOW_UNSAFE_RENAME": "true"}
-    write_deltalake(bucket.place.root, parquet_table(framed(2)), storage_options=options)
+    write_deltalake(bucket.address.root, parquet_table(framed(2)), storage_options=options)
 
     def find() -> list[str]:
         """The files of one unit, which counts as taken."""
@@ -190,8 +190,8 @@ def test_a_delta_table_in_a_bucket_is_followed_by_its_log(bucket: BucketExports,
 
     first = find()
     assert (len(first), find()) == (1, [])
-    write_deltalake(bucket.place.root, parquet_table(framed(2)), mode="append", storage_options=options)
+    write_deltalake(bucket.address.root, parquet_table(framed(2)), mode="append", storage_options=options)
     assert len(find()) == 1
-    DeltaTable(bucket.place.root, storage_options=options).delete()
+    DeltaTable(bucket.address.root, storage_options=options).delete()
     with pytest.raises(ContractError, match="changes or deletes rows"):
         find()

@@ -41,7 +41,7 @@ def test_compressed_lines_are_read_piece_by_piece_and_audited(
     values = framed(200)
     lines = json_text(values).encode()
     exports.write(f"a.jsonl{ending}", packed(lines, ending.lower()) if ending else lines)
-    folder = open_folder(exports.place)
+    folder = open_folder(exports.address)
     (listed,) = folder.files()
     found = scan(folder, listed, JSON, COLUMNS)
     assert (found.rows, len(found.pieces) > 5, found.pieces[-1].end) == (200, True, len(lines))
@@ -51,11 +51,11 @@ def test_compressed_lines_are_read_piece_by_piece_and_audited(
         share = FileShare(folder, COLUMNS, "files", tuple(some), 1000, 1 << 20, 1 << 20)
         assert [value for batch in share.read() for value in batch.column("value").to_pylist()] == due
 
-    place = exports.place
-    store = {"endpoint": place.endpoint, "region": place.region, "credentials_file": place.credentials_file}
-    source = {"kind": "files", "path": place.root}
+    address = exports.address
+    store = {"endpoint": address.endpoint, "region": address.region, "credentials_file": address.credentials_file}
+    source = {"kind": "files", "path": address.root}
     settings = Settings(source=source, store=store, lake={"path": str(tmp_path / "lake")})  # type: ignore[arg-type]
-    lake = Lake(settings.place)
+    lake = Lake(settings.lake_address)
     entry = TakenFile(listed.key, listed.size, listed.changed, listed.time, found.digest, 0, 200, 200, listed.tag)
     TakenFiles(lake.storage, lake.taken).add(1, [entry])
     files = Files(settings)
@@ -75,7 +75,7 @@ def test_only_lines_may_be_compressed(name: str, kind: str | None) -> None:
 def test_what_is_not_whole_is_named(tmp_path: Path, ending: str) -> None:
     whole = packed(json_text(framed(50)).encode(), ending)
     exports = DiskExports(tmp_path / "in")
-    folder = open_folder(exports.place)
+    folder = open_folder(exports.address)
     for data, why in ((whole[:-4], "Truncated"), (whole + b"garbage", "."), (b"", "it is empty"), (b"text", ".")):
         exports.write(f"a.json{ending}", data)
         (listed,) = folder.files()
@@ -103,7 +103,7 @@ def test_a_bomb_is_named_before_it_is_unpacked(
     exports = DiskExports(tmp_path / "in")
     unpacked = text * (64 << 20)
     exports.write(f"a.json{ending}", packed(unpacked, ending) if ending else unpacked)
-    folder = open_folder(exports.place)
+    folder = open_folder(exports.address)
     (listed,) = folder.files()
     with pytest.raises(Unreadable, match=why):
         scan(folder, listed, JSON, COLUMNS)
@@ -113,7 +113,7 @@ def test_a_window_that_is_too_large_is_refused(tmp_path: Path) -> None:
     """A frame of zstd may ask for gigabytes before it has given a byte."""
     exports = DiskExports(tmp_path / "in")
     exports.write("a.json.zst", bytes.fromhex("28b52ffd00a8") + b"\x01\x00\x00")  # a window of 2 GiB
-    folder = open_folder(exports.place)
+    folder = open_folder(exports.address)
     (listed,) = folder.files()
     with pytest.raises(Unreadable, match="memory"):
         scan(folder, listed, JSON, COLUMNS)

@@ -35,12 +35,12 @@ class Taking:
 
     def __init__(self, tmp_path: Path, exports: Exports, batch: dict[str, Any] | None = None, **source: Any):
         own = {"settle_s": 0.0, "full_list_s": 0.000001} | source
-        settings = Source(kind="files", path=exports.place.root, **own)
+        settings = Source(kind="files", path=exports.address.root, **own)
         self.ledger = TakenFiles(LocalStorage(tmp_path / "lake"), "taken")
         known = self.ledger.check(self.end)
         self.values: list[bytes | None] = []
-        self.place = exports.place
-        files = open_folder(exports.place)
+        self.address = exports.address
+        files = open_folder(exports.address)
         self.columns = SourceColumns.of(settings)
         self.listing = FolderListing(files, self.ledger, known, settings)
         self.planner = Planner(files, self.listing, self.columns, Batch(**(batch or {})), None)
@@ -67,7 +67,7 @@ class Taking:
         return []
 
     def read(self, plan: Plan) -> list[bytes | None]:
-        share = FileShare(open_folder(self.place), self.columns, "files", plan.parts, 1000, 1 << 20, 1 << 20)
+        share = FileShare(open_folder(self.address), self.columns, "files", plan.parts, 1000, 1 << 20, 1 << 20)
         batches = pickle.loads(pickle.dumps(share)).read()
         return [value for batch in batches for value in batch.column("value").to_pylist()]
 
@@ -264,7 +264,7 @@ def test_lines_are_cut_into_pieces_at_their_ends(
 
 
 def test_a_key_never_leaves_the_folder(exports: Exports) -> None:
-    folder = open_folder(exports.place)
+    folder = open_folder(exports.address)
     for key in ("/etc/passwd", "../x", "a/../../x", "a\0b"):
         with pytest.raises(ValueError, match="is not below"):
             folder.uri(key)
@@ -273,7 +273,7 @@ def test_a_key_never_leaves_the_folder(exports: Exports) -> None:
 def test_hidden_files_are_not_listed(exports: Exports) -> None:
     for name in (".a.json.tmp", "_SUCCESS", "_temporary/a.json", ".b.json", "d/c.json"):
         exports.write(name, LINES)
-    assert [one.key for one in open_folder(exports.place).files()] == ["d/c.json"]
+    assert [one.key for one in open_folder(exports.address).files()] == ["d/c.json"]
 
 
 def test_files_that_are_kept_out_do_not_keep_out_others(

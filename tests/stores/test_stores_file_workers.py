@@ -45,17 +45,17 @@ def answer(tmp_path: Path, trial: FileTrial) -> str:
 def test_a_worker_that_sees_the_files_is_right(tmp_path: Path, exports: Exports) -> None:
     exports.write("notes.txt", b"x")
     exports.write("a.json", LINES)
-    trial = FileTrial.of(worker_check.open_folder(exports.place))
+    trial = FileTrial.of(worker_check.open_folder(exports.address))
     assert trial.file is not None
     assert (trial.file.key, answer(tmp_path, trial)) == ("a.json", "")
 
 
 def test_a_worker_without_the_folder_or_its_files_is_named(tmp_path: Path) -> None:
     exports = DiskExports(tmp_path / "in")
-    empty = FileTrial.of(DiskFolder(exports.place.root))
+    empty = FileTrial.of(DiskFolder(exports.address.root))
     assert (empty.file, answer(tmp_path, empty)) == (None, "")
     exports.write("a.json", LINES)
-    trial = FileTrial.of(DiskFolder(exports.place.root))
+    trial = FileTrial.of(DiskFolder(exports.address.root))
     exports.remove("a.json")
     assert answer(tmp_path, trial) == (
         f"source.path: it does not see {exports.folder}/a.json, which the app sees: use a folder that all machines "
@@ -85,7 +85,7 @@ def test_a_worker_that_may_not_read_is_named_and_a_store_that_is_down_is_not_its
 ) -> None:
     exports = DiskExports(tmp_path / "in")
     exports.write("a.json", LINES)
-    trial = FileTrial.of(DiskFolder(exports.place.root))
+    trial = FileTrial.of(DiskFolder(exports.address.root))
     refuse(monkeypatch, PermissionError(13, "no access"))
     assert "it cannot read" in answer(tmp_path, trial)
     assert "no access" in answer(tmp_path, trial)
@@ -99,7 +99,7 @@ def test_a_file_that_the_app_itself_cannot_read_is_no_trial(tmp_path: Path, monk
     for name in ("a.json", "b.json"):
         exports.write(name, LINES)
     refuse(monkeypatch, PermissionError(13, "no access"))
-    trial = FileTrial.of(DiskFolder(exports.place.root))
+    trial = FileTrial.of(DiskFolder(exports.address.root))
     assert trial.file is not None
     assert trial.file.key == "b.json"
 
@@ -116,7 +116,7 @@ def test_a_start_on_a_cluster_asks_for_the_files(tmp_path: Path, monkeypatch: py
     exports.write("a.json", LINES)
     lake = Lake(tmp_path / "lake")
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(parallelize=inline, defaultParallelism=2))
-    source = {"kind": "files", "path": exports.place.root}
+    source = {"kind": "files", "path": exports.address.root}
     settings = Settings(source=source, lake={"path": str(lake.root)})  # type: ignore[arg-type]
     monkeypatch.setattr(worker_check, "WAIT_S", 0)
     worker_check.check_workers(session, lake, settings)

@@ -19,30 +19,30 @@ from spark_app.lake.files.objects import ObjectStorage
 from spark_app.lake.files.opening import open_storage
 from spark_app.lake.files.store_errors import StoreError, is_store_error
 from spark_app.lake.lake import Lake
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError, ContractError, ExitCode, TakenOver, UnreachableError
-from spark_app.model.place import Place
 from spark_app.recovery.backtest.scan import scan
 from spark_app.recovery.requests import Request, load_progress, save_progress
 from spark_app.units.driver.open_lake import count_open_causes
 from spark_app.units.driver.worker_check import _try
 from spark_app.units.spark.cluster import cause_of
-from tests.support.stores import Moto, place_in
+from tests.support.stores import Moto, address_in
 from tests.unit.units.test_bucket_lake import lake_at, play
 
 TABLE = pa.table({"cause": ["a", "b"]})
 
 
 @pytest.fixture
-def gone(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A place at which no store answers."""
+def gone(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> StorageAddress:
+    """An address at which no store answers."""
     monkeypatch.setattr(object_clients, "RETRY_S", 0.2)
-    return replace(place_in(moto), endpoint=f"http://127.0.0.1:{free_port()}")
+    return replace(address_in(moto), endpoint=f"http://127.0.0.1:{free_port()}")
 
 
 def on_two_machines(store: Moto | ObjectStore, folder: Path, lease_s: float) -> tuple[Lake, Lake]:
     """One lake, as it is seen from two machines."""
-    place = place_in(store)
-    lakes = [Lake(replace(place, local=str(folder / name), lease_s=lease_s)) for name in ("one", "other")]
+    address = address_in(store)
+    lakes = [Lake(replace(address, local=str(folder / name), lease_s=lease_s)) for name in ("one", "other")]
     for lake in lakes:
         lake.prepare()
     return lakes[0], lakes[1]
@@ -57,14 +57,14 @@ def test_a_trial_whose_answer_is_lost_finds_no_fault(spoilt: ObjectStorage, prox
 
 
 def test_errors_of_libraries_about_the_store_are_told_from_those_about_files(
-    store: Moto | ObjectStore, gone: Place, capsys: pytest.CaptureFixture[str]
+    store: Moto | ObjectStore, gone: StorageAddress, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = place_in(store)
-    write_deltalake(f"{place.root}/t", TABLE, storage_options=open_storage(place).delta_options)
-    open_storage(place).replace("damaged.parquet", b"PAR1 and no more")
-    for here, is_stores in ((place, False), (gone, True)):
+    address = address_in(store)
+    write_deltalake(f"{address.root}/t", TABLE, storage_options=open_storage(address).delta_options)
+    open_storage(address).replace("damaged.parquet", b"PAR1 and no more")
+    for here, is_stores in ((address, False), (gone, True)):
         storage = open_storage(here)
-        name = "t/no-such-table" if here is place else "t"
+        name = "t/no-such-table" if here is address else "t"
         for read in (
             lambda: pq.read_table("damaged.parquet", filesystem=storage.arrow()),  # noqa: B023
             lambda: pq.read_table("no-such.parquet", filesystem=storage.arrow()),  # noqa: B023
@@ -80,7 +80,7 @@ def test_errors_of_libraries_about_the_store_are_told_from_those_about_files(
 
 
 def test_a_file_that_is_removed_while_it_is_read_is_no_fault_of_the_store(store: Moto | ObjectStore) -> None:
-    storage = open_storage(place_in(store))
+    storage = open_storage(address_in(store))
     storage.replace("a", bytes(1 << 20))
     with storage.open_input("a") as file:
         storage.delete("a")
@@ -91,7 +91,7 @@ def test_a_file_that_is_removed_while_it_is_read_is_no_fault_of_the_store(store:
 
 def test_a_quarantine_that_cannot_be_read_now_is_not_damaged(moto: Moto, tmp_path: Path) -> None:
     with StoreProxy(moto.url) as proxy:
-        lake = lake_at(place_in(moto, proxy.url), tmp_path)
+        lake = lake_at(address_in(moto, proxy.url), tmp_path)
         play(lake)
         assert sum(count_open_causes(lake.opened).values()) > 0
         proxy.spoil("reset", "GET|HEAD", r"quarantine_events/.*parquet", times=1 << 30)
@@ -107,24 +107,24 @@ def test_a_quarantine_that_cannot_be_read_now_is_not_damaged(moto: Moto, tmp_pat
             count_open_causes(lake.opened)
 
 
-def test_a_backtest_that_cannot_read_a_file_now_calls_none_damaged(gone: Place) -> None:
+def test_a_backtest_that_cannot_read_a_file_now_calls_none_damaged(gone: StorageAddress) -> None:
     with pytest.raises(OSError, match="AWS Error") as caught:
         list(scan(open_storage(gone), ["t/1.parquet"], TABLE.schema, ["cause"]))
     assert not isinstance(caught.value, ContractError)
 
 
-def test_a_worker_that_does_not_reach_the_store_is_not_called_wrong(gone: Place) -> None:
+def test_a_worker_that_does_not_reach_the_store_is_not_called_wrong(gone: StorageAddress) -> None:
     with pytest.raises(StoreError):
         _try(open_storage(gone), "trial", Lake.id, "any")
 
 
-def test_a_state_file_that_cannot_be_read_now_is_not_missing(moto: Moto, gone: Place, tmp_path: Path) -> None:
-    lake = lake_at(place_in(moto), tmp_path)
+def test_a_state_file_that_cannot_be_read_now_is_not_missing(moto: Moto, gone: StorageAddress, tmp_path: Path) -> None:
+    lake = lake_at(address_in(moto), tmp_path)
     request, manifests = Request("replay", {}, "test"), lake.opened.units.manifests
     save_progress(lake.lake, manifests, request, {"records": 7})
     assert load_progress(lake.lake, manifests, request) == {"records": 7}
     with pytest.raises(UnreachableError):
-        load_progress(Lake(replace(lake.lake.place, endpoint=gone.endpoint)), manifests, request)
+        load_progress(Lake(replace(lake.lake.address, endpoint=gone.endpoint)), manifests, request)
 
 
 def test_two_processes_that_both_find_no_lease_do_not_both_take_it(
@@ -161,5 +161,5 @@ def test_what_an_old_process_misses_after_a_takeover_is_no_loss(
     wrong = ConfigurationError("a setting")
     assert cause_of_end(wrong, old.lease) is wrong
     assert cause_of_end(missing, new.lease) is missing
-    assert cause_of_end(missing, Lake(Place(str(tmp_path))).lease) is missing
+    assert cause_of_end(missing, Lake(StorageAddress(str(tmp_path))).lease) is missing
     new.lease.release()

@@ -17,14 +17,14 @@ from scripts.local.store_proxy import StoreProxy
 from spark_app.lake.files.store_race import CLIENTS, ROUNDS
 from spark_app.lake.lake import Lake
 from spark_app.recovery import doctor
-from tests.support.stores import Moto, place_in
+from tests.support.stores import Moto, address_in
 from tests.unit.units.test_bucket_lake import lake_at, play
 
 
 @contextlib.contextmanager
 def open_lake(store: Moto | ObjectStore, folder: Path) -> Iterator[tuple[Lake, StoreProxy]]:
     with StoreProxy(store.url) as proxy:
-        yield Lake(replace(place_in(store, proxy.url), local=str(folder))), proxy
+        yield Lake(replace(address_in(store, proxy.url), local=str(folder))), proxy
 
 
 @pytest.mark.stack
@@ -67,7 +67,7 @@ def test_keys_that_may_only_read_are_no_fault_of_the_store(moto: Moto, tmp_path:
 @pytest.mark.stack
 def test_doctor_races_the_store_of_a_lake(seaweedfs: ObjectStore, tmp_path: Path) -> None:
     with StoreProxy(seaweedfs.url) as proxy:
-        own = lake_at(place_in(seaweedfs, proxy.url), tmp_path)
+        own = lake_at(address_in(seaweedfs, proxy.url), tmp_path)
         play(own, 2)
         proxy.forget()
         found = doctor.examine(own.lake, own.settings)

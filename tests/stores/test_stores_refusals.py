@@ -26,7 +26,7 @@ from spark_app.model.errors import ContractError, TakenOver, UnreachableError
 from spark_app.recovery import doctor
 from tests.stores.test_stores_outages import on_two_machines
 from tests.support.lakes import SmallLake
-from tests.support.stores import Moto, place_in
+from tests.support.stores import Moto, address_in
 from tests.unit.units.test_bucket_lake import COMPACTING, check, lake_at, play
 
 FOR_GOOD = 1 << 30
@@ -51,7 +51,7 @@ class Behind:
 def behind(moto: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Behind]:
     monkeypatch.setattr(object_clients, "RETRY_S", 0.2)
     with StoreProxy(moto.url) as proxy:
-        lake = lake_at(place_in(moto, proxy.url), tmp_path / "one", **COMPACTING)
+        lake = lake_at(address_in(moto, proxy.url), tmp_path / "one", **COMPACTING)
         yield Behind(proxy, lake)
         proxy.forget()
         lake.lake.lease.release()
@@ -106,7 +106,7 @@ def test_who_comes_after_a_commit_in_doubt_fences_it_first(behind: Behind, tmp_p
         play(behind.lake)
     behind.proxy.forget()
     behind.lake.lake.lease.release()
-    other = Lake(replace(behind.lake.lake.place, local=str(tmp_path / "other")))
+    other = Lake(replace(behind.lake.lake.address, local=str(tmp_path / "other")))
     other.prepare()
     other.lease.take()
     assert other.lease.took_over
@@ -120,7 +120,7 @@ def test_a_short_lease_waits_for_the_end_of_a_long_one(
     store: Moto | ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, other = on_two_machines(store, tmp_path, lease_s=3.0)
-    new = Lake(replace(other.place, lease_s=0.2))
+    new = Lake(replace(other.address, lease_s=0.2))
     old.lease.take()
     monkeypatch.setattr(old.lease, "_renew_once", lambda ended: None)  # as of a paused process
     began = time.monotonic()
@@ -150,7 +150,7 @@ def test_doctor_repairs_nothing_after_a_takeover(
 def test_files_are_merged_later_if_the_store_is_gone_for_a_moment(
     moto: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = lake_at(place_in(moto), tmp_path, **COMPACTING)
+    lake = lake_at(address_in(moto), tmp_path, **COMPACTING)
     maintainer, gone = lake.opened.units.maintainer, [True]
     whole = maintenance.rewrite.live
 
@@ -172,7 +172,7 @@ def test_a_store_that_refuses_a_merge_ends_the_app(moto: Moto, tmp_path: Path, m
     def live(table: DeltaTable) -> object:
         raise denied("s3://games/demo/t")
 
-    lake = lake_at(place_in(moto), tmp_path, **COMPACTING)
+    lake = lake_at(address_in(moto), tmp_path, **COMPACTING)
     monkeypatch.setattr(maintenance.rewrite, "live", live)
     with pytest.raises(PermissionError, match="refuses access"):
         play(lake, 6)

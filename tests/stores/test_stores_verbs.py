@@ -21,7 +21,7 @@ from spark_app.lake.files import object_clients
 from spark_app.lake.files.objects import ObjectStorage
 from spark_app.lake.files.storage import Storage
 from spark_app.model.errors import TakenOver, UnreachableError
-from tests.support.stores import SEAWEEDFS, Moto, place_in, write_credentials
+from tests.support.stores import SEAWEEDFS, Moto, address_in, write_credentials
 
 NAMES = ["plain", "a b", "100%", "50%25", "ümläut", "日本", "q?x=1&y", "#", "+", "a'b\"c", "=", "x" * 200]
 CLIENTS = 8
@@ -187,7 +187,7 @@ def test_one_of_many_creates_a_file(storage: Storage) -> None:
 
 
 def bucket(store: Moto | ObjectStore) -> ObjectStorage:
-    return ObjectStorage(place_in(store))
+    return ObjectStorage(address_in(store))
 
 
 @pytest.mark.stack
@@ -195,7 +195,7 @@ def test_one_of_many_replaces_a_file(seaweedfs: ObjectStore) -> None:
     first = bucket(seaweedfs)
     first.replace("lease", b"0")
     for number in range(ROUNDS):
-        clients = [ObjectStorage(first.place) for _ in range(CLIENTS)]
+        clients = [ObjectStorage(first.address) for _ in range(CLIENTS)]
         for client in clients:
             client.get("lease")
 
@@ -203,13 +203,13 @@ def test_one_of_many_replaces_a_file(seaweedfs: ObjectStore) -> None:
             clients[which].swap("lease", f"{number} {which}".encode())
 
         winner = race(swap, TakenOver)
-        assert ObjectStorage(first.place).get("lease") == f"{number} {winner}".encode()
+        assert ObjectStorage(first.address).get("lease") == f"{number} {winner}".encode()
 
 
 def test_a_file_that_another_process_changed_or_removed_is_not_replaced(store: Moto | ObjectStore) -> None:
     one = bucket(store)
     one.replace("state", b"1")
-    other = ObjectStorage(one.place)
+    other = ObjectStorage(one.address)
     other.get("state")
     other.replace("state", b"2")
     with pytest.raises(TakenOver, match="changed by another process"):
@@ -252,7 +252,7 @@ def test_conflicts_and_overload_are_asked_again(spoilt: ObjectStorage, proxy: St
 
 def test_wrong_keys_are_refused_without_being_said(tmp_path: Path, seaweedfs: ObjectStore) -> None:
     write_credentials(tmp_path / "keys", "nobody", "s3cr3t-of-nobody")
-    own = ObjectStorage(replace(place_in(seaweedfs), credentials_file=str(tmp_path / "keys")))
+    own = ObjectStorage(replace(address_in(seaweedfs), credentials_file=str(tmp_path / "keys")))
     with pytest.raises(PermissionError) as refused:
         own.replace("a", b"")
     assert "s3cr3t-of-nobody" not in str(refused.value)
@@ -264,6 +264,6 @@ test_wrong_keys_are_refused_without_being_said.pytestmark = [pytest.mark.stack] 
 
 def test_a_store_that_is_gone_is_named(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_clients, "RETRY_S", 1)
-    gone = ObjectStorage(replace(place_in(moto), endpoint=f"http://127.0.0.1:{free_port()}"))
+    gone = ObjectStorage(replace(address_in(moto), endpoint=f"http://127.0.0.1:{free_port()}"))
     with pytest.raises(UnreachableError, match=r"the object store did not do .*: check http://127"):
         gone.replace("a", b"")

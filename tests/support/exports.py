@@ -10,17 +10,17 @@ import obstore
 from obstore.store import ObjectStore
 
 from spark_app.lake.files.object_clients import open_store
-from spark_app.model.place import Place
+from spark_app.model.address import StorageAddress
 
 
 class Exports(ABC):
-    """A place where another program puts files.
+    """A folder where another program puts files.
 
     Attributes:
-        place: of the folder.
+        address: of the folder.
     """
 
-    place: Place
+    address: StorageAddress
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None: ...
@@ -35,7 +35,7 @@ class Exports(ABC):
 class DiskExports(Exports):
     def __init__(self, folder: Path):
         self.folder = folder
-        self.place = Place(str(folder))
+        self.address = StorageAddress(str(folder))
         folder.mkdir()
 
     def write(self, name: str, data: bytes) -> None:
@@ -51,12 +51,12 @@ class DiskExports(Exports):
 
 
 class BucketExports(Exports):
-    def __init__(self, place: Place):
-        self.place = place
+    def __init__(self, address: StorageAddress):
+        self.address = address
 
     @functools.cached_property
     def _store(self) -> ObjectStore:
-        return open_store(self.place)
+        return open_store(self.address)
 
     def write(self, name: str, data: bytes) -> None:
         obstore.put(self._store, name, data)

@@ -106,7 +106,7 @@ class SmallLake:
         registry = {"url": "http://127.0.0.1:1"} | sections.pop("registry", {})
         schemas = {"resolve_timeout_s": 60.0} | sections.pop("schemas", {})  # protoc may take long beside other tests
         self.settings = Settings(lake=lake, registry=registry, schemas=schemas, **sections)  # type: ignore[arg-type]
-        self.lake = Lake(replace(self.settings.place, root=str(root)))
+        self.lake = Lake(replace(self.settings.lake_address, root=str(root)))
         self.lake.prepare()
         if not self.lake.storage.is_local:
             self.lake.lease.take()

@@ -13,7 +13,7 @@ import pytest
 
 from scripts.local.objectstore import BUCKET, REGION, ObjectStore, StoreServer, write_credentials
 from scripts.local.ports import HOST
-from spark_app.model.place import Place
+from spark_app.model.address import StorageAddress
 
 
 class Moto(StoreServer):
@@ -39,14 +39,14 @@ class Moto(StoreServer):
             return False
 
 
-def place_in(server: Moto | ObjectStore, endpoint: str = "") -> Place:
+def address_in(server: Moto | ObjectStore, endpoint: str = "") -> StorageAddress:
     """A new prefix in the bucket of a server.
 
     Args:
         endpoint: of a proxy before the server; "" = none.
     """
     address = f"s3://{BUCKET}/{uuid.uuid4().hex}"
-    return Place(address, endpoint or server.url, REGION, str(server.credentials_file))
+    return StorageAddress(address, endpoint or server.url, REGION, str(server.credentials_file))
 
 
 @pytest.fixture(scope="session")

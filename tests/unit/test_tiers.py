@@ -124,7 +124,7 @@ def test_every_package_and_scenario_is_known() -> None:
 def test_a_shard_without_a_known_commit_is_needed_whole(commit: Repository) -> None:
     last = {name: {"commit": commit({})} for name in tiers.SHARDS if name != "spark"}
     assert tiers.needed(last) == {"spark": {*tiers.SHARDS["spark"].parts}}
-    commit({"spark_app/model/place.py": "X = 1"})
+    commit({"spark_app/model/address.py": "X = 1"})
     assert "stack" in tiers.needed(last)
 
 

@@ -36,7 +36,7 @@ def status(
     ] = False,
 ) -> None:
     """Show lag, last batch and tables, and why the app waits or is held."""
-    own = Lake(load(settings, lake, quiet=True).place)
+    own = Lake(load(settings, lake, quiet=True).lake_address)
     value = read_json(own.storage, own.status)
     trouble = problem(value)
     if value is None and own.storage.exists(own.status):
@@ -69,9 +69,9 @@ def doctor(
 
     loaded = load_to_write(settings, lake)
     log.set_level("ERROR")
-    own = Lake(loaded.place)
+    own = Lake(loaded.lake_address)
     if not own.storage.exists(own.state):
-        raise ConfigurationError(f"lake.path: no lake at {own.address}")
+        raise ConfigurationError(f"lake.path: no lake at {own.uri}")
     if mend:
         own.prepare()
         own.lease.take(LOCK_S)
@@ -150,7 +150,7 @@ def shell(settings: SettingsFile = None, lake: LakeFolder = None) -> None:
     """Start a pyspark shell in which every table of the lake is a view of the same name; for a lake in a bucket it is a
     DuckDB shell."""
     loaded = load(settings, lake)
-    if loaded.place.scheme:
+    if loaded.lake_address.scheme:
         from spark_app.app import duckdb_shell
 
         return duckdb_shell.start(loaded)
@@ -206,9 +206,9 @@ def check_schema(
 def _ledger(settings: Settings) -> Ledger:
     from spark_app.protobuf.schemas.ledger import Ledger
 
-    own = Lake(settings.place)
+    own = Lake(settings.lake_address)
     if not own.storage.exists(own.state):
-        raise ConfigurationError(f"lake.path: no lake at {own.address}")
+        raise ConfigurationError(f"lake.path: no lake at {own.uri}")
     return Ledger(own)
 
 

@@ -148,9 +148,9 @@ def accept_schema(
 def _ask(settings: Settings, request: Request) -> dict[str, Any]:
     """The result of a request: by the app that runs, or, when none does, by this process."""
     log.set_level(settings.run.log_level)
-    lake = Lake(settings.place)
+    lake = Lake(settings.lake_address)
     if not lake.tables():
-        raise ConfigurationError(f"lake.path: no tables at {lake.address}")
+        raise ConfigurationError(f"lake.path: no tables at {lake.uri}")
     result: dict[str, Any]
     try:
         if _is_free(lake):

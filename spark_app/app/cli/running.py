@@ -64,7 +64,7 @@ def page(
     if prepare:
         from spark_app.page.files import make_folders
 
-        make_folders(Lake(loaded.place))
+        make_folders(Lake(loaded.lake_address))
         raise typer.Exit
     from spark_app.page.server import serve
 

@@ -72,7 +72,7 @@ class DurabilityMark:
             found = self._sync(list(tables))
         except OSError as error:
             # The kernel reports the error once: another fsync would succeed although the data is lost.
-            self._refused = f"the disk of {self._lake.address} could not store written data ({error}): check it"
+            self._refused = f"the disk of {self._lake.uri} could not store written data ({error}): check it"
             raise UnreachableError(self._refused) from None
         with self._writing:
             same = {n: version for n, version in found.items() if self._began_anew[n] == began[n]}

@@ -22,8 +22,8 @@ from obstore.store import ObjectStore, S3Store
 from obstore.store import from_url as store_at
 
 from spark_app.lake.files.store_errors import denied, failed, no_bucket
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError, first_message_line
-from spark_app.model.place import Place
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -111,22 +111,22 @@ REQUEST_S = 60  # a PUT of a part has at most 64 MiB
 REREAD_S = 60.0  # the file of credentials is read again after this time
 
 
-def open_store(place: Place) -> ObjectStore:
+def open_store(address: StorageAddress) -> ObjectStore:
     """obstore's client of the prefix."""
     seconds = datetime.timedelta(seconds=1)
     client: Any = {"connect_timeout": CONNECT_S * seconds, "timeout": REQUEST_S * seconds}
     backoff = {"max_backoff": LONGEST_WAIT_S * seconds}
     retry: Any = {"retry_timeout": RETRY_S * seconds, "max_retries": MOST_RETRIES, "backoff": backoff}
-    if place.scheme != "s3":
-        return store_at(place.root, client_options=client, retry_config=retry)
-    if place.endpoint.startswith("http://"):
+    if address.scheme != "s3":
+        return store_at(address.root, client_options=client, retry_config=retry)
+    if address.endpoint.startswith("http://"):
         client["allow_http"] = True
-    known = {"endpoint": place.endpoint, "region": place.region}
+    known = {"endpoint": address.endpoint, "region": address.region}
     config: Any = {name: text for name, text in known.items() if text}
-    keys = functools.partial(_credential, place.credentials_file) if place.credentials_file else None
+    keys = functools.partial(_credential, address.credentials_file) if address.credentials_file else None
     return S3Store(
-        place.bucket,
-        prefix=place.prefix or None,
+        address.bucket,
+        prefix=address.prefix or None,
         config=config,
         client_options=client,
         retry_config=retry,
@@ -145,24 +145,24 @@ def _credential(path: str) -> dict[str, Any]:
     }
 
 
-def open_arrow(place: Place) -> FileSystem:
+def open_arrow(address: StorageAddress) -> FileSystem:
     """Arrow's client of the bucket."""
-    return _arrow(place, int(time.monotonic() // REREAD_S))
+    return _arrow(address, int(time.monotonic() // REREAD_S))
 
 
 @functools.lru_cache(maxsize=4)
-def _arrow(place: Place, moment: int) -> FileSystem:
+def _arrow(address: StorageAddress, moment: int) -> FileSystem:
     """Arrow's client. A `moment` makes a new one, because it reads the file of credentials only once."""
     from pyarrow import fs
 
-    if place.scheme != "s3":
-        return fs.FileSystem.from_uri(place.root)[0]
-    options: dict[str, Any] = {"region": place.region or None}
-    if place.endpoint:
-        scheme, _, address = place.endpoint.partition("://")
-        options |= {"endpoint_override": address, "scheme": scheme}
-    if place.credentials_file:
-        keys = read_credentials(place.credentials_file)
+    if address.scheme != "s3":
+        return fs.FileSystem.from_uri(address.root)[0]
+    options: dict[str, Any] = {"region": address.region or None}
+    if address.endpoint:
+        scheme, _, host = address.endpoint.partition("://")
+        options |= {"endpoint_override": host, "scheme": scheme}
+    if address.credentials_file:
+        keys = read_credentials(address.credentials_file)
         options |= {"access_key": keys["aws_access_key_id"], "secret_key": keys["aws_secret_access_key"]}
         options |= {"session_token": keys.get("aws_session_token")}
     return fs.S3FileSystem(

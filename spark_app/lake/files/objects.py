@@ -29,8 +29,8 @@ from spark_app.lake.files import object_clients as clients
 from spark_app.lake.files.object_clients import AGAIN_S, ask, missing, read_credentials
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.files.store_errors import NoBucket, failed, no_bucket, store_error
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError, TakenOver
-from spark_app.model.place import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,28 +48,28 @@ class ObjectStorage(Storage):
 
     is_local = False
 
-    def __init__(self, place: Place, fence: Callable[[], None] = lambda: None):
+    def __init__(self, address: StorageAddress, fence: Callable[[], None] = lambda: None):
         """`fence`: raises `TakenOver` if this process has had the lease of the lake and lost it."""
-        self.place = place
+        self.address = address
         self._fence = fence
-        self.root = place.root.rstrip("/")
+        self.root = address.root.rstrip("/")
         self._tags: OrderedDict[str, str | None] = OrderedDict()  # key -> tag of the content that this process knows
         self._noting = threading.Lock()
         self._turns: WeakValueDictionary[str, Any] = WeakValueDictionary()  # key -> lock
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectStorage, (self.place,)
+        return ObjectStorage, (self.address,)
 
     @functools.cached_property
     def _store(self) -> ObjectStore:
-        return clients.open_store(self.place)
+        return clients.open_store(self.address)
 
     @property
     def delta_options(self) -> dict[str, str]:
-        place = self.place
-        options = {"AWS_ENDPOINT_URL": place.endpoint, "AWS_REGION": place.region}
-        options["AWS_ALLOW_HTTP"] = "true" if place.endpoint.startswith("http://") else ""
-        keys = read_credentials(place.credentials_file) if place.credentials_file else {}
+        address = self.address
+        options = {"AWS_ENDPOINT_URL": address.endpoint, "AWS_REGION": address.region}
+        options["AWS_ALLOW_HTTP"] = "true" if address.endpoint.startswith("http://") else ""
+        keys = read_credentials(address.credentials_file) if address.credentials_file else {}
         return {name: text for name, text in options.items() if text} | {n.upper(): key for n, key in keys.items()}
 
     def probe(self, key: str) -> None:
@@ -78,7 +78,7 @@ class ObjectStorage(Storage):
             results = [self._create(key, secrets.token_bytes(8)), self._create(key, secrets.token_bytes(8))]
         except NoBucket:
             raise ConfigurationError(
-                f"lake.path: {self.place.endpoint or 'the object store'} has no bucket {self.place.bucket}: create "
+                f"lake.path: {self.address.endpoint or 'the object store'} has no bucket {self.address.bucket}: create "
                 "it, or correct the setting"
             ) from None
         with contextlib.suppress(AlreadyExistsError, PreconditionError, FileNotFoundError):
@@ -92,7 +92,7 @@ class ObjectStorage(Storage):
             )
 
     def within(self, folder: str) -> ObjectStorage:
-        return ObjectStorage(replace(self.place, root=self.uri(folder)))
+        return ObjectStorage(replace(self.address, root=self.uri(folder)))
 
     def list(self, folder: str, prefix: str = "") -> list[str]:
         found = self._listed(folder)
@@ -150,7 +150,7 @@ class ObjectStorage(Storage):
         except FileNotFoundError:
             raise missing(self.uri(key)) from None
         except OSError as error:
-            raise store_error(error, self.uri(key), self.place.endpoint) from None
+            raise store_error(error, self.uri(key), self.address.endpoint) from None
 
     def map_input(self, key: str) -> pa.NativeFile:
         import pyarrow as pa
@@ -160,9 +160,9 @@ class ObjectStorage(Storage):
     def arrow(self) -> FileSystem:
         from pyarrow.fs import SubTreeFileSystem
 
-        place = self.place
-        base = f"{place.bucket}/{place.prefix}".rstrip("/")
-        return SubTreeFileSystem(base, clients.open_arrow(place))
+        address = self.address
+        base = f"{address.bucket}/{address.prefix}".rstrip("/")
+        return SubTreeFileSystem(base, clients.open_arrow(address))
 
     def append(self, key: str, data: bytes) -> None:
         """One process writes the file: nothing is lost although it is read and written again."""
@@ -190,7 +190,7 @@ class ObjectStorage(Storage):
             if found is not None:
                 return found
             if time.monotonic() > deadline:
-                raise failed(self.uri(key), "its creation is in conflict with another one", self.place.endpoint)
+                raise failed(self.uri(key), "its creation is in conflict with another one", self.address.endpoint)
             time.sleep(AGAIN_S)
 
     def replace(self, key: str, data: bytes | memoryview, durable: bool = True, owned: bool = False) -> None:
@@ -323,10 +323,10 @@ class ObjectStorage(Storage):
 
     def _ask(self, key: str, request: Callable[[], T]) -> T:
         """The answer to a request about a key; `store_requests.ask` has the errors."""
-        return ask(self.uri(key), self.place.endpoint, request)
+        return ask(self.uri(key), self.address.endpoint, request)
 
     def _no_bucket(self, key: str) -> Exception:
-        return no_bucket(self.uri(key), self.place.endpoint)
+        return no_bucket(self.uri(key), self.address.endpoint)
 
 
 def _tag(meta: Any) -> str:

@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 from spark_app.lake.files.objects import ObjectStorage
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import TakenOver
-from spark_app.model.place import Place
 
 CLIENTS = 8
 ROUNDS = 5
 
 
-def race(place: Place, key: str) -> list[str]:
+def race(address: StorageAddress, key: str) -> list[str]:
     """Race `CLIENTS` clients to create an object, and then to replace it, `ROUNDS` times.
 
     Args:
@@ -32,7 +32,7 @@ def race(place: Place, key: str) -> list[str]:
         PermissionError, StoreError
     """
     key = f"{key}-{secrets.token_hex(8)}"
-    clients = [ObjectStorage(place) for _ in range(CLIENTS)]
+    clients = [ObjectStorage(address) for _ in range(CLIENTS)]
     with ThreadPoolExecutor(CLIENTS) as pool:
         return [fault for number in range(ROUNDS) for fault in _race_once(pool, clients, f"{key}-{number}")]
 

@@ -114,7 +114,7 @@ WITHIN_S = 60.0
 
 def ask(lake: Lake, sql: str, bind: bool = False, within_s: float = WITHIN_S) -> dict[str, Any]:
     """What the child process says: one of "holds", "refused" and "failed"."""
-    question = {"lake": asdict(lake.place), "sql": sql, "bind": bind}
+    question = {"lake": asdict(lake.address), "sql": sql, "bind": bind}
     return asking.ask("spark_app.page.alerts.sql_child", question, within_s)
 
 

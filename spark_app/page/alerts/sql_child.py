@@ -20,8 +20,8 @@ from typing import Any
 import duckdb
 
 from spark_app.lake.lake import Lake
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError
-from spark_app.model.place import Place
 from spark_app.model.text import quoted
 from spark_app.page.alerts.conditions import near
 from spark_app.page.queries.asking import reply
@@ -39,7 +39,7 @@ def main() -> None:
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
     if "lake" in asked:
-        return check(Lake(Place(**asked["lake"])), asked["sql"], asked["bind"])
+        return check(Lake(StorageAddress(**asked["lake"])), asked["sql"], asked["bind"])
     if "values" in asked:
         return judge(asked["conditions"], asked["types"], asked["values"])
     return read_conditions(asked["conditions"], asked["types"], asked["measures"])

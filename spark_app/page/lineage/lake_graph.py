@@ -114,9 +114,9 @@ class LakeGraph:
 
     def __init__(self, settings: Settings):
         self._settings = settings
-        self._lake = Lake(settings.place)
+        self._lake = Lake(settings.lake_address)
         if not self._lake.storage.exists(self._lake.state):
-            raise ConfigurationError(f"lake.path: no lake at {self._lake.address}")
+            raise ConfigurationError(f"lake.path: no lake at {self._lake.uri}")
         self._there = frozenset(self._lake.tables())
         if self._there:
             check_rules(self._lake, settings)

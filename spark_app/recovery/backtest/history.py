@@ -54,9 +54,9 @@ class History:
             UnreachableError: replays committed units all the time, for `timeout_s` seconds.
             ContractError: a state file of the lake is damaged.
         """
-        lake = Lake(settings.place)
+        lake = Lake(settings.lake_address)
         if not lake.tables():
-            raise ConfigurationError(f"lake.path: no tables at {lake.address}")
+            raise ConfigurationError(f"lake.path: no tables at {lake.uri}")
         settings = check_rules(lake, settings)
         deadline = time.monotonic() + timeout_s
         while True:
@@ -71,7 +71,7 @@ class History:
                 return found
             if time.monotonic() > deadline:
                 raise UnreachableError(
-                    f"a replay has moved records of {lake.address} into silver while this command opened the tables: "
+                    f"a replay has moved records of {lake.uri} into silver while this command opened the tables: "
                     "run it again after the replay; if the app is down, start it, so that it completes the unit"
                 )
             time.sleep(RETRY_S)

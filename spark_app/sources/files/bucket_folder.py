@@ -20,8 +20,8 @@ from spark_app.lake.files import object_clients as clients
 from spark_app.lake.files.object_clients import ask
 from spark_app.lake.files.objects import ObjectStorage
 from spark_app.lake.files.store_errors import NoBucket
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError, first_message_line
-from spark_app.model.place import Place
 from spark_app.sources.files.folder import HIDDEN, Changed, Listed, SourceFolder
 
 if TYPE_CHECKING:
@@ -37,20 +37,20 @@ AT_ONCE = 16  # objects that are looked at side by side
 class BucketFolder(SourceFolder):
     """A prefix in a bucket that every worker reaches."""
 
-    def __init__(self, place: Place):
-        self.place = place
-        self.path = place.root.rstrip("/")
+    def __init__(self, address: StorageAddress):
+        self.address = address
+        self.path = address.root.rstrip("/")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BucketFolder, (self.place,)
+        return BucketFolder, (self.address,)
 
     @functools.cached_property
     def _store(self) -> ObjectStore:
-        return clients.open_store(self.place)
+        return clients.open_store(self.address)
 
     @property
     def delta_options(self) -> dict[str, str]:
-        return ObjectStorage(self.place).delta_options
+        return ObjectStorage(self.address).delta_options
 
     def exists(self, key: str = "") -> bool:
         """Without a key: whether there is the bucket, because a prefix is there as soon as an object is."""
@@ -86,7 +86,7 @@ class BucketFolder(SourceFolder):
         try:
             return self._ask(folder, first)
         except NoBucket:
-            raise FileNotFoundError(f"there is no bucket {self.place.bucket}") from None
+            raise FileNotFoundError(f"there is no bucket {self.address.bucket}") from None
 
     def look(self, key: str) -> Listed | None:
         try:
@@ -134,7 +134,7 @@ class BucketFolder(SourceFolder):
         return [name for name in names if "/" not in name]
 
     def _ask(self, key: str, request: Callable[[], T]) -> T:
-        return ask(self.uri(key) if key else self.path, self.place.endpoint, request)
+        return ask(self.uri(key) if key else self.path, self.address.endpoint, request)
 
 
 def _listed(found: Any) -> Listed:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError
-from spark_app.model.place import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -231,10 +231,10 @@ def as_text(key: str) -> str:
         return key.encode("ascii", "backslashreplace").decode()
 
 
-def open_folder(place: Place) -> SourceFolder:
-    """The folder at a place."""
-    if not place.scheme:
-        return DiskFolder(place.root)
+def open_folder(address: StorageAddress) -> SourceFolder:
+    """The folder at an address."""
+    if not address.scheme:
+        return DiskFolder(address.root)
     from spark_app.sources.files.bucket_folder import BucketFolder  # its libraries take time to load
 
-    return BucketFolder(place)
+    return BucketFolder(address)

@@ -36,7 +36,7 @@ class OpenedSource:
         self._lake = lake
         self._manifests = manifests
         self._name = settings.source.name
-        self.folder = open_folder(settings.source_place)
+        self.folder = open_folder(settings.source_address)
         self._taken = TakenFiles(lake.storage, lake.taken)
         self.catch_up()
         known = self._taken.check(self.end)

@@ -23,7 +23,7 @@ from deltalake.exceptions import DeltaError
 from spark_app.lake.files.opening import open_storage
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.files.store_errors import NoBucket, StoreError, is_store_error, store_error
-from spark_app.model.place import Place
+from spark_app.model.address import StorageAddress
 from spark_app.model.text import one_line
 from spark_app.tables.sql.types import bounded
 
@@ -47,18 +47,18 @@ class _ParquetFiles(NamedTuple):
 class SourceTable:
     """
     Attributes:
-        place: a Delta table, a Parquet file, or a folder of Parquet files.
+        address: a Delta table, a Parquet file, or a folder of Parquet files.
         key: the column whose value names a row.
         columns: those to join.
     """
 
-    place: Place
+    address: StorageAddress
     key: str
     columns: Sequence[str]
 
     @cached_property
     def _storage(self) -> Storage:
-        return open_storage(self.place)
+        return open_storage(self.address)
 
     def version(self) -> str:
         """A text that changes when the table does, without a look at its rows.
@@ -105,9 +105,9 @@ class SourceTable:
         if tags:
             return _ParquetFiles(self._storage, tags)
         folder, name = os.path.split(self._storage.root)
-        storage = open_storage(replace(self.place, root=folder))
+        storage = open_storage(replace(self.address, root=folder))
         if (tag := storage.tag(name)) is None:
-            raise ReferenceRefused(f"there is no Delta table and no Parquet file at {self.place.root}")
+            raise ReferenceRefused(f"there is no Delta table and no Parquet file at {self.address.root}")
         return _ParquetFiles(storage, {name: tag})
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -131,7 +131,7 @@ class SourceTable:
         except NoBucket as error:
             raise ReferenceRefused(str(error)) from None
         except (DeltaError, OSError, pa.ArrowException) as error:
-            found = store_error(error, self.place.root, self.place.endpoint) if is_store_error(error) else error
+            found = store_error(error, self.address.root, self.address.endpoint) if is_store_error(error) else error
             if isinstance(found, StoreError):
                 raise found from None
             raise ReferenceRefused(one_line(str(found))) from None

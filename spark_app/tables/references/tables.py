@@ -52,7 +52,7 @@ class _Followed:
     def __init__(self, lake: Lake, name: str, settings: Reference):
         self._name = name
         self._settings = settings
-        self._source = SourceTable(replace(lake.place, root=settings.path), settings.key, settings.columns)
+        self._source = SourceTable(replace(lake.address, root=settings.path), settings.key, settings.columns)
         self._snapshots = Snapshots(lake, name, settings)
         self._version: Version | None = None
         self._refused = ""

@@ -75,7 +75,7 @@ class DiskSpaceGuard:
         Raises:
             StopRequested: the app was asked to stop meanwhile.
         """
-        short = self.shortage() or (error and f"no space left for {self._lake.address}: {last_message_line(error)}")
+        short = self.shortage() or (error and f"no space left for {self._lake.uri}: {last_message_line(error)}")
         while short:
             self._status.waiting(str(short))
             if self._stop.wait(WAIT_S):

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError, UnreachableError
-from spark_app.model.place import Place
 from spark_app.settings.models import Settings
 from spark_app.sources.files.folder import open_folder
 from spark_app.sources.kafka import topics
@@ -157,7 +157,7 @@ class FileFeed:
             ConfigurationError: the folder cannot be the source of this lake.
             UnreachableError: whatever it is on does not answer.
         """
-        source, place = self._settings.source_place, self._settings.place
+        source, address = self._settings.source_address, self._settings.lake_address
         try:
             is_there = open_folder(source).exists()
         except UnreachableError:
@@ -168,8 +168,8 @@ class FileFeed:
             raise ConfigurationError(
                 f"source.path: there is no {'bucket' if source.scheme else 'folder'} {source.root}"
             )
-        folder, lake = _whole_path(source), _whole_path(place)
-        if source.scheme == place.scheme and os.path.commonpath([folder, lake]) in (folder, lake):
+        folder, lake = _whole_path(source), _whole_path(address)
+        if source.scheme == address.scheme and os.path.commonpath([folder, lake]) in (folder, lake):
             raise ConfigurationError(f"source.path: {folder} and the lake {lake} must not be in one another")
 
     def check(self) -> None:
@@ -188,9 +188,9 @@ class FileFeed:
         self._stream.keep(origin_of(self._settings.source.name, land_only), every_second)
 
 
-def _whole_path(place: Place) -> str:
-    """A path that two places can be compared by."""
-    return f"/{place.bucket}/{place.prefix}".rstrip("/") if place.scheme else os.path.realpath(place.root)
+def _whole_path(address: StorageAddress) -> str:
+    """A path by which two addresses can be compared."""
+    return f"/{address.bucket}/{address.prefix}".rstrip("/") if address.scheme else os.path.realpath(address.root)
 
 
 def feed_of(settings: Settings, opened: OpenLake, available_now: bool, accept_loss: bool) -> Feed:

@@ -41,7 +41,7 @@ def check_workers(session: SparkSession, lake: Lake, settings: Settings) -> None
         UnreachableError: the cluster ended the job.
     """
     kafka = settings.kafka if settings.source.kind == "kafka" else None
-    trial = FileTrial.of(open_folder(settings.source_place)) if settings.source.kind == "files" else None
+    trial = FileTrial.of(open_folder(settings.source_address)) if settings.source.kind == "files" else None
     context, ask = session.sparkContext, _question(lake, settings.silver.hmac_key_path, kafka, trial)
     try:
         context.parallelize([0], 1).mapPartitions(ask).collect()  # waits for the first executor

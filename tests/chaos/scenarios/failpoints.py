@@ -19,7 +19,7 @@ from deltalake import write_deltalake
 from spark_app.lake.files.failpoints import POINTS
 from spark_app.lake.files.opening import open_storage
 from spark_app.lake.lake import Lake
-from spark_app.model.place import Place
+from spark_app.model.address import StorageAddress
 from spark_app.recovery import requests
 from tests.chaos.lab import Lab
 from tests.chaos.outcome import Outcome
@@ -59,7 +59,7 @@ class Deaths:
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     """Kill at every step of normal work, in so many rounds, each on its own lake."""
-    return _play(lab, size, partial(_work, lab.place("studios")))
+    return _play(lab, size, partial(_work, lab.address("studios")))
 
 
 def recover(lab: Lab, size: Size, dice: Random) -> Outcome:
@@ -102,7 +102,7 @@ def _stage(lab: Lab) -> Stage:
     key = lab.folder / "hmac.key"
     key.touch(0o600)
     key.write_text(KEY)
-    studios = lab.place("studios")
+    studios = lab.address("studios")
     _change(studios)
     return lab.stage(
         BATCH__INTERVAL_S="0",
@@ -121,7 +121,7 @@ def _stage(lab: Lab) -> Stage:
     )
 
 
-def _change(studios: Place) -> None:
+def _change(studios: StorageAddress) -> None:
     """Write another version of the reference table."""
     edition = time.time_ns()
     table = pa.table({"game_name": GAMES, "studio": [f"the {game} studio" for game in GAMES]})
@@ -130,17 +130,17 @@ def _change(studios: Place) -> None:
     write_deltalake(studios.root, table, mode="overwrite", storage_options=options)
 
 
-def _start_with_others(stage: Stage, studios: Place) -> Popen[bytes]:
+def _start_with_others(stage: Stage, studios: StorageAddress) -> Popen[bytes]:
     """The app, whose reference table is another one than before."""
     _change(studios)
     return stage.start()
 
 
-def _work(studios: Place, stage: Stage, records: int, deaths: Deaths) -> None:
+def _work(studios: StorageAddress, stage: Stage, records: int, deaths: Deaths) -> None:
     bumps = ",".join(f"*={version}@{records * version // 4}r" for version in (2, 3))
     _produce(stage, records, partitions="3", timeline=bumps)
     start = partial(_start_with_others, stage, studios)
-    in_bucket = bool(stage.place.scheme)
+    in_bucket = bool(stage.address.scheme)
     _die_everywhere(stage, _points("ingest", *(OF_BUCKETS if in_bucket else ()), *_others()), start, deaths)
     if not in_bucket:  # an object store tears nothing
         _tear_log(stage)
@@ -194,7 +194,7 @@ def _land(stage: Stage, allowed: str) -> None:
 
 def _refuse(stage: Stage, allowed: str) -> None:
     """Add records to quarantine: of games that never had a table, because existing tables stay."""
-    number = sum(name.startswith("silver_") for name in Lake(stage.place).tables())
+    number = sum(name.startswith("silver_") for name in Lake(stage.address).tables())
     stage.produce(MORE, schema_version="5", games=f"late_{number},late_{number + 1}")
     stage.drain(TABLES__ALLOWLIST=allowed)
 
@@ -202,7 +202,7 @@ def _refuse(stage: Stage, allowed: str) -> None:
 def _ask(stage: Stage, *command: str) -> Popen[bytes]:
     """Start the command. Of the requests of killed commands only the oldest, which has begun, is kept: the others would
     all be executed one after another."""
-    lake = Lake(stage.place)
+    lake = Lake(stage.address)
     for request in requests.pending(lake)[1:]:
         lake.storage.delete(requests.key_of(request))
     return stage.spawn(*command)
@@ -211,7 +211,7 @@ def _ask(stage: Stage, *command: str) -> Popen[bytes]:
 def _remove(stage: Stage) -> None:
     """Remove tables, for a rebuild."""
     for game in REMOVED:
-        Lake(stage.place).storage.delete_all(f"silver_{game}_events")
+        Lake(stage.address).storage.delete_all(f"silver_{game}_events")
 
 
 def _bump(stage: Stage, version: int) -> Popen[bytes]:

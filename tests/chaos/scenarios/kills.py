@@ -77,7 +77,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
             while sum(lives.kills.values()) < size.times * version // len(VERSIONS) or not sending.done():
                 live(stage, dice, lives)
             sending.result()
-    units = max(Lake(stage.place).units(), default=0)
+    units = max(Lake(stage.address).units(), default=0)
     codes = stage.drain(timeout=600 + size.records / 1000, BATCH__MAX_RECORDS=AT_ONCE)
     if codes[-1] != 0:
         lives.faults["drain"] = codes

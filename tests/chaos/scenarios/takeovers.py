@@ -162,7 +162,7 @@ def _start(stage: Stage, **settings: str) -> Popen[bytes]:
 
 def _contents(stage: Stage) -> dict[str, str]:
     """Key -> tag, of all but the lease."""
-    found = [one for chunk in obstore.list(open_store(stage.place)) for one in chunk]
+    found = [one for chunk in obstore.list(open_store(stage.address)) for one in chunk]
     return {one["path"]: str(one["e_tag"]) for one in found if one["path"] != Lake.leased}
 
 
@@ -172,7 +172,7 @@ def _changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
 
 def _named(stage: Stage) -> set[str]:
     """The files that a manifest or a log entry names."""
-    lake = Lake(stage.place)
+    lake = Lake(stage.address)
     manifests = (read_manifest(lake.storage, key) for key in lake.storage.list(lake.manifests) if key.endswith(".json"))
     named = {f"{table}/{entry.path}" for m in manifests for table, change in m.tables.items() for entry in change.adds}
     for table in lake.tables():

@@ -8,7 +8,7 @@ import pytest
 from scripts.benches.buckets import BY_THE_CLOCK, by_verb
 from scripts.benches.counting import Counting
 from spark_app.lake.files.object_clients import open_store
-from tests.support.stores import Moto, place_in
+from tests.support.stores import Moto, address_in
 
 
 def test_deletes_of_one_and_of_many_are_one_kind_and_no_verb_is_left_out() -> None:
@@ -26,7 +26,7 @@ def test_deletes_of_one_and_of_many_are_one_kind_and_no_verb_is_left_out() -> No
 @pytest.mark.timeout(60)
 def test_requests_are_counted_in_another_process(moto: Moto) -> None:
     with Counting(moto.url) as counting:
-        store = open_store(place_in(moto, counting.url))
+        store = open_store(address_in(moto, counting.url))
         for key in ("a", "b", "synced.json"):
             obstore.put(store, key, b"x", use_multipart=False)
         obstore.head(store, "a")

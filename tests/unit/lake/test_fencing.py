@@ -30,8 +30,8 @@ from spark_app.lake.delta.table_schema import columns_of
 from spark_app.lake.files.object_clients import open_store
 from spark_app.lake.files.reference_files import read_copy
 from spark_app.lake.lake import Lake
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import TakenOver
-from spark_app.model.place import Place
 from spark_app.recovery import file_checks, requests
 from spark_app.recovery.requests import Request, RequestAttempts, save_progress
 from spark_app.settings.silver import Reference
@@ -39,20 +39,20 @@ from spark_app.tables.references.tables import ReferenceTables
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
 from tests.support.references import section, write
-from tests.support.stores import Moto, place_in
+from tests.support.stores import Moto, address_in
 from tests.unit.units.test_bucket_lake import COMPACTING, KINDS, check, lake_at, play
 
 RETENTION_S = 2.1  # a second, and the store's times are whole seconds
 
 
 @pytest.fixture
-def place(moto: Moto) -> Place:
-    return place_in(moto)
+def address(moto: Moto) -> StorageAddress:
+    return address_in(moto)
 
 
 def contents(lake: Lake) -> dict[str, str]:
     """Key -> tag, of all that a reader or another process may look at."""
-    found = [one for chunk in obstore.list(open_store(lake.place)) for one in chunk]
+    found = [one for chunk in obstore.list(open_store(lake.address)) for one in chunk]
     return {one["path"]: str(one["e_tag"]) for one in found if one["path"] != Lake.leased}
 
 
@@ -62,13 +62,13 @@ def blind(lake: SmallLake, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def two(place: Place, tmp_path: Path) -> Iterator[tuple[SmallLake, SmallLake]]:
+def two(address: StorageAddress, tmp_path: Path) -> Iterator[tuple[SmallLake, SmallLake]]:
     """A lake that one process has written, which no longer renews its lease, and a second one of another machine that
     has taken it over and written a unit."""
-    old = lake_at(place, tmp_path / "old", **COMPACTING)
+    old = lake_at(address, tmp_path / "old", **COMPACTING)
     play(old, 3)
     old.lake.lease._ended.set()  # type: ignore[attr-defined]  # as if it were stopped
-    new = lake_at(place, tmp_path / "new", **COMPACTING)
+    new = lake_at(address, tmp_path / "new", **COMPACTING)
     new.ends, new.kafka = dict(old.ends), old.kafka
     yield old, new
     new.lake.lease.release()
@@ -112,18 +112,20 @@ def test_a_takeover_counts_a_unit_that_came_just_before_and_ends_if_it_is_taken_
         Manifests(old.lake).take_over(counts)
 
 
-def test_who_took_over_and_left_before_its_unit_leaves_the_takeover_to_the_next(place: Place, tmp_path: Path) -> None:
+def test_who_took_over_and_left_before_its_unit_leaves_the_takeover_to_the_next(
+    address: StorageAddress, tmp_path: Path
+) -> None:
     """Such as `doctor --repair`, or a start that was refused: the old process could still commit its next unit."""
-    old = lake_at(place, tmp_path / "old", **COMPACTING)
+    old = lake_at(address, tmp_path / "old", **COMPACTING)
     play(old, 3)
     old.lake.lease._ended.set()  # type: ignore[attr-defined]  # as if it were stopped
     for name in ("repair", "refused"):
-        between = Lake(replace(old.lake.place, local=str(tmp_path / name)))
+        between = Lake(replace(old.lake.address, local=str(tmp_path / name)))
         between.here.create_folders(between.state)
         between.lease.take()
         assert between.lease.took_over
         between.lease.release()
-    new = lake_at(place, tmp_path / "new", **COMPACTING)
+    new = lake_at(address, tmp_path / "new", **COMPACTING)
     assert new.opened.units.manifests.read(4).kind == "takeover"
     with pytest.raises(TakenOver):
         old.take(batch_of(KINDS, first=old.ends[0]))
@@ -236,14 +238,14 @@ def test_files_are_not_removed_if_the_old_process_was_faster(two: tuple[SmallLak
     assert sweep(new.lake, name, newer) == ["orphan.parquet"]
 
 
-def test_doctor_leaves_files_that_an_old_process_could_still_commit(place: Place, tmp_path: Path) -> None:
+def test_doctor_leaves_files_that_an_old_process_could_still_commit(address: StorageAddress, tmp_path: Path) -> None:
     """It takes the lake over without a unit, so that process can commit its next one."""
-    old = lake_at(place, tmp_path / "old", **COMPACTING)
+    old = lake_at(address, tmp_path / "old", **COMPACTING)
     play(old, 2)
     orphan = "bronze_events/part-000000000003-00000000-0.parquet"
     old.lake.storage.replace(orphan, b"x", durable=False)
     old.lake.lease._ended.set()  # type: ignore[attr-defined]  # as if it were stopped
-    doctor = Lake(replace(old.lake.place, local=str(tmp_path / "doctor")))
+    doctor = Lake(replace(old.lake.address, local=str(tmp_path / "doctor")))
     doctor.here.create_folders(doctor.state)
     doctor.lease.take()
     time.sleep(RETENTION_S)
@@ -279,13 +281,13 @@ def part(kind: pa.DataType, **counts: int) -> pa.Table:
     ids=["fold", "rewrite", "replace", "begin"],
 )
 def test_gold_is_committed_under_the_lease_only(
-    place: Place, tmp_path: Path, attempt: Callable[[GoldTables], Any]
+    address: StorageAddress, tmp_path: Path, attempt: Callable[[GoldTables], Any]
 ) -> None:
-    old = lake_at(place, tmp_path / "old")
+    old = lake_at(address, tmp_path / "old")
     gold = gold_of(old)
     gold.merge("a", part(pa.int64(), x=1), 3)
     old.lake.lease._ended.set()  # type: ignore[attr-defined]  # as if it were stopped
-    new = lake_at(place, tmp_path / "new")
+    new = lake_at(address, tmp_path / "new")
     before = {key for key in contents(new.lake) if "_delta_log" in key}
     with pytest.raises(TakenOver):
         attempt(gold)
@@ -294,9 +296,9 @@ def test_gold_is_committed_under_the_lease_only(
 
 
 def test_a_commit_of_delta_rs_is_made_for_one_version(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: StorageAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = lake_at(place, tmp_path)
+    lake = lake_at(address, tmp_path)
     gold = gold_of(lake)
     gold.merge("a", part(pa.int64(), x=1), 3)
     name = "gold_a_player_agg"
@@ -334,8 +336,8 @@ def test_no_copy_of_a_reference_table_comes_back_under_the_name_of_a_removed_one
     assert ReferenceTables(new.lake, settings).versions()["players"].content == found
 
 
-def test_copies_of_an_earlier_release_are_found(place: Place, tmp_path: Path) -> None:
-    lake = lake_at(place, tmp_path / "local")
+def test_copies_of_an_earlier_release_are_found(address: StorageAddress, tmp_path: Path) -> None:
+    lake = lake_at(address, tmp_path / "local")
     path = write(tmp_path, ("ann", "FR", 1))
     settings = {"players": Reference(**section(path)["players"])}
     content = ReferenceTables(lake.lake, settings).versions()["players"].content
@@ -358,7 +360,7 @@ def test_attempts_at_a_request_are_counted_under_the_lease(two: tuple[SmallLake,
     save_progress(new.lake, manifests, request, {})
     with pytest.raises(TakenOver):
         RequestAttempts(old.lake, request).begin()
-    requests.discard(Lake(replace(new.lake.place, local="")), request)  # a person cancels it
+    requests.discard(Lake(replace(new.lake.address, local="")), request)  # a person cancels it
     tries.failed("an error")  # which is nobody else's write
     save_progress(new.lake, manifests, request, {})
 

@@ -50,14 +50,14 @@ def test_a_store_is_started_for_a_bucket_that_no_setting_places(tmp_path: Path) 
         "PROTOLAKE_STORE__CREDENTIALS_FILE": str(tmp_path / "objects" / "credentials"),
     }
     moved = in_bucket(tmp_path, "--object-store-port", "8444")
-    assert (moved.place.endpoint, moved.place.local) == ("http://127.0.0.1:8444", local)
+    assert (moved.lake_address.endpoint, moved.lake_address.local) == ("http://127.0.0.1:8444", local)
 
 
 def test_each_lake_has_a_folder_of_its_own_on_the_machine(tmp_path: Path) -> None:
-    places = [
-        parse(["--lake", lake, "--state", str(tmp_path)]).place for lake in (ADDRESS, f"{ADDRESS}/2", "s3://g-2/x")
+    addresses = [
+        parse(["--lake", lake, "--state", str(tmp_path)]).address for lake in (ADDRESS, f"{ADDRESS}/2", "s3://g-2/x")
     ]
-    assert len({place.local for place in places}) == 3
+    assert len({address.local for address in addresses}) == 3
 
 
 def test_a_lake_in_a_folder_starts_no_store(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_store_of_the_users_own_is_used_as_it_is(
     monkeypatch.setenv(f"PROTOLAKE_STORE__{name}", value)
     for options in (by_file, in_bucket(tmp_path)):
         assert (options.starts_store, options.lake) == (False, ADDRESS)
-        assert getattr(options.place, name.lower()) == value
+        assert getattr(options.address, name.lower()) == value
         assert told(options) == {"PROTOLAKE_LAKE__PATH": ADDRESS}
 
 
@@ -125,12 +125,12 @@ def test_a_single_command_finds_the_store_that_a_stack_has_started(
     options = in_bucket(tmp_path, "--object-store-port", str(free_port()))
     ask = ["status", "--lake", f"{ADDRESS}/"]
     assert "PROTOLAKE_STORE__ENDPOINT" not in command.lake_variable(ask)
-    lakes.note(options.place, options.state)
+    lakes.note(options.address, options.state)
     with pytest.raises(LocalError, match=rf"does not run: start it with .* --lake {ADDRESS}/ --state") as caught:
         command.lake_variable(ask)
     assert caught.value.code == UNREACHABLE
     for quiet in (["settings", "--lake", ADDRESS], ["status", "--lake", ADDRESS, "--help"]):
-        assert command.lake_variable(quiet)["PROTOLAKE_STORE__ENDPOINT"] == options.place.endpoint
+        assert command.lake_variable(quiet)["PROTOLAKE_STORE__ENDPOINT"] == options.address.endpoint
     monkeypatch.setattr(lakes, "is_listening", lambda _: True)
     found = command.lake_variable(ask)
     assert found.items() >= told(options).items()
@@ -143,7 +143,7 @@ def test_a_single_command_finds_the_store_that_a_stack_has_started(
 
 @pytest.mark.parametrize("text", ["", "[]", "{"])
 def test_a_note_that_cannot_be_read_is_none(notes: Path, tmp_path: Path, text: str) -> None:
-    lakes.note(in_bucket(tmp_path).place, tmp_path)
+    lakes.note(in_bucket(tmp_path).address, tmp_path)
     (note,) = notes.iterdir()
     note.write_text(text)
     assert lakes.recall(ADDRESS) == {}
@@ -174,7 +174,7 @@ def test_the_table_does_not_wait_for_a_bucket(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(status, "read", read)
     monkeypatch.setattr("scripts.local.reports.EVERY_S", 0.01)
-    reports = Reports(Lake(in_bucket(tmp_path).place))
+    reports = Reports(Lake(in_bucket(tmp_path).address))
     assert reports.latest() == status.Status()
     going.set()
     _wait_for(lambda: reports.latest().bronze > 1)

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.lake.files.opening import place_of
+from spark_app.lake.files.opening import address_of
 from spark_app.tables.references import joining
 from spark_app.tables.references.source_table import ReferenceRefused, SourceTable
 
@@ -26,7 +26,7 @@ PLAYERS = pa.table(
 
 
 def table_at(path: str, key: str, columns: list[str]) -> SourceTable:
-    return SourceTable(place_of(path), key, columns)
+    return SourceTable(address_of(path), key, columns)
 
 
 def delta(folder: Path, table: pa.Table = PLAYERS) -> SourceTable:
@@ -61,10 +61,10 @@ def test_a_delta_table_a_folder_and_a_file_are_read_alike(tmp_path: Path) -> Non
 def test_a_version_changes_with_the_table_alone(tmp_path: Path) -> None:
     source = delta(tmp_path)
     first = source.version()
-    made = DeltaTable(source.place.root).metadata().id
+    made = DeltaTable(source.address.root).metadata().id
     assert source.version() == first == f"0 of Delta table {made}"
     assert delta(tmp_path).version() == f"1 of Delta table {made}"
-    shutil.rmtree(source.place.root)
+    shutil.rmtree(source.address.root)
     assert delta(tmp_path).version() != first
     (tmp_path / "parts").mkdir()
     source = parquet(tmp_path / "parts", PLAYERS)

@@ -12,8 +12,8 @@ import pytest
 from scripts.local.store_proxy import Fault, Request, StoreProxy
 from spark_app.lake.delta import inventory
 from spark_app.lake.lake import Lake
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError, UnreachableError
-from spark_app.model.place import Place
 from spark_app.settings.models import Settings
 from spark_app.sources.kafka.topics import Topic
 from spark_app.units.driver import loss
@@ -21,7 +21,7 @@ from spark_app.units.spark import checkpoint
 from tests.support.checkpoints import write_checkpoint
 from tests.support.frames import batch_of
 from tests.support.lakes import TOPIC, TOPIC_ID, SmallLake
-from tests.support.stores import Moto, place_in
+from tests.support.stores import Moto, address_in
 from tests.unit.units import test_task as kinds
 
 KINDS = [value for value, _ in kinds.KINDS.values()]
@@ -29,10 +29,10 @@ SILVER = sum(place.startswith("silver") for _, place in kinds.KINDS.values())
 COMPACTING = {"compact_files": 4, "checkpoint_every": 5, "log_retention_hours": 0.000001}
 
 
-def lake_at(place: Place, local: Path, **lake: Any) -> SmallLake:
-    store = {"endpoint": place.endpoint, "region": place.region, "credentials_file": place.credentials_file}
+def lake_at(address: StorageAddress, local: Path, **lake: Any) -> SmallLake:
+    store = {"endpoint": address.endpoint, "region": address.region, "credentials_file": address.credentials_file}
     return SmallLake(
-        place.root,  # type: ignore[arg-type]
+        address.root,  # type: ignore[arg-type]
         kinds.V1,
         kinds.V2,
         lake=lake,
@@ -54,12 +54,12 @@ def check(lake: SmallLake) -> None:
 
 
 @pytest.fixture
-def place(moto: Moto) -> Place:
-    return place_in(moto)
+def address(moto: Moto) -> StorageAddress:
+    return address_in(moto)
 
 
-def test_a_lake_is_audited_compacted_and_opened_again(place: Place, tmp_path: Path) -> None:
-    lake = lake_at(place, tmp_path, **COMPACTING)
+def test_a_lake_is_audited_compacted_and_opened_again(address: StorageAddress, tmp_path: Path) -> None:
+    lake = lake_at(address, tmp_path, **COMPACTING)
     play(lake, 13)
     check(lake)
     bronze = lake.opened.units.committer.tables.files("bronze_events")
@@ -74,8 +74,8 @@ def test_a_lake_is_audited_compacted_and_opened_again(place: Place, tmp_path: Pa
     check(lake)
 
 
-def test_accepting_a_loss_moves_the_checkpoint_of_this_machine_aside(place: Place, tmp_path: Path) -> None:
-    lake = lake_at(place, tmp_path)
+def test_accepting_a_loss_moves_the_checkpoint_of_this_machine_aside(address: StorageAddress, tmp_path: Path) -> None:
+    lake = lake_at(address, tmp_path)
     play(lake)
     end = lake.ends[0]
     write_checkpoint(lake.lake.path(lake.lake.checkpoint), {TOPIC: {"0": 0}}, [{TOPIC: {"0": end}}])
@@ -103,7 +103,7 @@ def test_no_lost_answer_of_a_decision_or_a_log_entry_doubles_anything(moto: Moto
     with StoreProxy(moto.url) as proxy:
         lost = Once("lost", "PUT", r"/(manifests|deletes|_delta_log)/|lease\.json|ledger\.json", times=1 << 30)
         proxy.faults.append(lost)
-        lake = lake_at(place_in(moto, proxy.url), tmp_path, **COMPACTING)
+        lake = lake_at(address_in(moto, proxy.url), tmp_path, **COMPACTING)
         play(lake, 6)
         assert len([key for key in lost.seen if "/manifests/" in key]) >= 6
         assert len([key for key in lost.seen if "/_delta_log/" in key]) >= 18
@@ -113,7 +113,7 @@ def test_no_lost_answer_of_a_decision_or_a_log_entry_doubles_anything(moto: Moto
 
 def test_a_steady_unit_asks_for_nothing_but_writes(moto: Moto, tmp_path: Path) -> None:
     with StoreProxy(moto.url) as proxy:
-        lake = lake_at(place_in(moto, proxy.url), tmp_path)
+        lake = lake_at(address_in(moto, proxy.url), tmp_path)
         play(lake, 2)
         proxy.forget()
         play(lake)
@@ -124,9 +124,9 @@ def test_a_steady_unit_asks_for_nothing_but_writes(moto: Moto, tmp_path: Path) -
         assert found["PUT"] <= files + entries + 2
 
 
-def test_entries_of_a_unit_are_the_same_bytes_whoever_writes_them(place: Place, tmp_path: Path) -> None:
+def test_entries_of_a_unit_are_the_same_bytes_whoever_writes_them(address: StorageAddress, tmp_path: Path) -> None:
     """An old process that wakes up finds its own entry, and has done no harm if it was faster."""
-    lake = lake_at(place, tmp_path)
+    lake = lake_at(address, tmp_path)
     play(lake, 2)
     keys = [key for table in lake.lake.tables() for key in lake.lake.storage.list(f"{table}/_delta_log")]
     before = {key: lake.lake.storage.get(key) for key in keys}
@@ -139,9 +139,9 @@ def test_entries_of_a_unit_are_the_same_bytes_whoever_writes_them(place: Place, 
     assert {key for key in keys if "columns" not in str(before[key]) and found[key] != before[key]} == set()
 
 
-def test_a_live_process_of_another_machine_keeps_the_lake(place: Place, tmp_path: Path) -> None:
-    old = lake_at(place, tmp_path / "old")
-    other = Lake(replace(place, local=str(tmp_path / "other"), lease_s=3))
+def test_a_live_process_of_another_machine_keeps_the_lake(address: StorageAddress, tmp_path: Path) -> None:
+    old = lake_at(address, tmp_path / "old")
+    other = Lake(replace(address, local=str(tmp_path / "other"), lease_s=3))
     other.prepare()
     with pytest.raises(UnreachableError, match=r"is in use by .*: stop that process first"):
         other.lease.take(0.5)
@@ -152,13 +152,13 @@ def test_a_live_process_of_another_machine_keeps_the_lake(place: Place, tmp_path
 def test_a_store_without_conditions_is_refused(moto: Moto, tmp_path: Path) -> None:
     with StoreProxy(moto.url) as proxy:
         proxy.spoil("blind", "PUT", times=9)
-        lake = Lake(replace(place_in(moto, proxy.url), local=str(tmp_path)))
+        lake = Lake(replace(address_in(moto, proxy.url), local=str(tmp_path)))
         with pytest.raises(ConfigurationError, match="does not keep If-None-Match and If-Match"):
             lake.prepare()
 
 
-def test_wrong_keys_and_missing_buckets_are_named(place: Place, tmp_path: Path) -> None:
-    gone = replace(place, root="s3://no-such-bucket/x", local=str(tmp_path))
+def test_wrong_keys_and_missing_buckets_are_named(address: StorageAddress, tmp_path: Path) -> None:
+    gone = replace(address, root="s3://no-such-bucket/x", local=str(tmp_path))
     with pytest.raises(ConfigurationError, match="has no bucket no-such-bucket: create it"):
         Lake(gone).prepare()
 
@@ -172,17 +172,17 @@ def test_addresses_that_readers_would_not_understand_are_refused(path: str) -> N
 def test_untested_stores_are_taken_on_request_only() -> None:
     with pytest.raises(ValueError, match="never tested"):
         Settings(lake={"path": "gs://bucket/x"})  # type: ignore[arg-type]
-    assert Settings(lake={"path": "gs://bucket/x", "untested": True}).place.scheme == "gs"  # type: ignore[arg-type]
+    assert Settings(lake={"path": "gs://bucket/x", "untested": True}).lake_address.scheme == "gs"  # type: ignore[arg-type]
 
 
-def test_a_takeover_before_the_first_unit_is_no_lost_ledger(place: Place, tmp_path: Path) -> None:
-    first = Lake(replace(place, local=str(tmp_path)))
+def test_a_takeover_before_the_first_unit_is_no_lost_ledger(address: StorageAddress, tmp_path: Path) -> None:
+    first = Lake(replace(address, local=str(tmp_path)))
     first.prepare()
     first.lease.take()
     first.identity()
     first.storage.replace(f"{first.schemas}/x.fds", b"compiled, and then it was killed")
     first.lease._own.release()  # type: ignore[attr-defined]  # as a kill does
-    lake = lake_at(place, tmp_path)
+    lake = lake_at(address, tmp_path)
     assert (lake.lake.lease.took_over, lake.opened.units.manifests.last) == (True, 1)
     assert [
         finding

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from spark_app.lake.lake import Lake
+from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError, UnreachableError
-from spark_app.model.place import Place
 from spark_app.model.versions import OTHER_VERSIONS, PACKAGES, differences, own_versions
 from spark_app.settings import config
 from spark_app.settings.connections import KafkaSettings
@@ -144,7 +144,7 @@ def test_differences_name_what_is_other() -> None:
 
 
 def test_a_worker_with_another_key_of_hmac_is_named(tmp_path: Path) -> None:
-    key, lake = tmp_path / "hmac.key", Lake(Place(str(tmp_path / "lake")))
+    key, lake = tmp_path / "hmac.key", Lake(StorageAddress(str(tmp_path / "lake")))
     lake.identity()
     key.write_bytes(b"k" * 32)
     key.chmod(0o600)
@@ -161,7 +161,7 @@ def test_a_worker_with_another_key_of_hmac_is_named(tmp_path: Path) -> None:
 
 
 def test_a_worker_without_the_files_of_kafka_is_named(tmp_path: Path) -> None:
-    lake, authority, password = Lake(Place(str(tmp_path / "lake"))), tmp_path / "ca.pem", tmp_path / "password"
+    lake, authority, password = Lake(StorageAddress(str(tmp_path / "lake"))), tmp_path / "ca.pem", tmp_path / "password"
     lake.identity()
     kafka = KafkaSettings(
         brokers="127.0.0.1:1",

@@ -12,7 +12,7 @@ ADDRESS = re.compile(
 
 
 @dataclass(frozen=True)
-class Place:
+class StorageAddress:
     """It holds no secret, so that it may travel to workers.
 
     Attributes:
