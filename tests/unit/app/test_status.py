@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,12 @@ def test_a_status_counts_and_survives_a_restart(tmp_path: Path) -> None:
     again.set_rows({"bronze_events": 5, "silver_a_events": 3}, {"a": "a"})
     assert (again.value["starts"], again.value["bumps"]) == (2, 1)
     assert (again.value["tables"]["a"]["schema_ids"], again.value["tables"]["a"]["failed"]) == ({"7": 3}, failed)
+
+
+def test_the_age_of_a_batch_is_that_of_its_newest_record(tmp_path: Path) -> None:
+    status = Status(open_lake(tmp_path), TableNames())
+    status.batch_done(1, Report(newest=round((time.time() - 7200) * 1e6)), 0.1)
+    assert 7200 <= status.value["age_s"] < 7300
 
 
 def test_a_status_of_an_earlier_release_has_no_rows_by_action(tmp_path: Path) -> None:

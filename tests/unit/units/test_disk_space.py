@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.lake.files.disk import is_full, shortage
+from spark_app.lake.files.disk import free_bytes, is_full, shortage
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ExitCode
 from spark_app.model.table_names import TableNames
@@ -53,6 +53,12 @@ def test_bytes_files_and_the_temporary_folder_are_looked_at(disk: Path, monkeypa
     monkeypatch.delenv("TMPDIR")
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(disk))
     assert f"no space left at {disk} (0 MiB free)" in (shortage(Path("/"), 1) or "")
+
+
+def test_free_bytes_are_those_that_the_app_may_fill(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = os.statvfs_result((4096, 512, 1000, 70, 50, 10, 9, 8, 0, 255))
+    monkeypatch.setattr("spark_app.lake.files.disk.os.statvfs", lambda folder: sizes)
+    assert free_bytes(Path("/")) == 50 * 512
 
 
 def test_files_that_cannot_be_made_are_a_shortage_too(tmp_path: Path) -> None:
