@@ -20,7 +20,7 @@ def missing() -> str | None:
     """Why there is no Docker with Compose v2 to test with; None when there is."""
     for command in (["docker", "compose", "version"], ["docker", "info"]):
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"{' '.join(command)}: {error}"
         if done.returncode:

@@ -102,8 +102,8 @@ def test_the_page_stays_open_through_a_bump(stack: Stack, opened: Callable[..., 
         expect(tab.get_by_test_id("rows in bronze")).to_have_text(f"{2 * RECORDS:,}")
         produce(stack, 3 * RECORDS, version=4, mixed=1)
         assert stack.status()["bumps"] == 2
-        expect(tab.get_by_test_id("rows in bronze")).to_have_text(f"{3 * RECORDS:,}", timeout=5000)
-        expect(tab.get_by_test_id("state")).to_have_text("running", timeout=20_000)
+        expect(tab.get_by_test_id("rows in bronze")).to_have_text(f"{3 * RECORDS:,}")
+        expect(tab.get_by_test_id("state")).to_have_text("running")
         tab.goto(f"{stack.page}/runs")
         expect(tab.get_by_role("cell", name="bump", exact=True)).to_have_count(2, timeout=60_000)
         tab.goto(f"{stack.page}/tables/silver_uno_events")

@@ -32,7 +32,7 @@ def test_a_killed_worker_costs_a_try_and_a_killed_jvm_an_exit(new_stage: Callabl
         jvm = flow.jvm()
         assert jvm is not None
         jvm.kill()
-        assert flow.app.wait(60) == ExitCode.BUG
+        assert flow.app.wait(120) == ExitCode.BUG
         assert flow.finish() == {}
 
 
@@ -52,7 +52,7 @@ def test_a_batch_that_ends_the_jvm_is_named(new_stage: Callable[..., Stage]) -> 
         jvm = flow.jvm()
         assert jvm is not None
         jvm.kill()
-        assert flow.app.wait(60) == ExitCode.BUG
+        assert flow.app.wait(120) == ExitCode.BUG
         end = taken["end"][stage.topic]["0"]
         named = rf"batch of {stage.topic}/0 \d+ to {end}, attempt 1 "
         assert re.search(named, stage.status()["reason"])

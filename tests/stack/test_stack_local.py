@@ -76,7 +76,7 @@ def test_files_are_taken_without_kafka_and_a_new_schema_restarts_the_app(
         wait_until(lambda: _bronze(lake) == 2 * RECORDS, "the second file")
     finally:
         stack.send_signal(signal.SIGINT)
-        code = stack.wait(60)
+        code = stack.wait(120)
     assert code == ExitCode.DONE, said.read_text()
     assert (state / "run" / "order").read_text().split() == ["spark", "page"]
     assert sum("exit_code=75" in line for line in log.read_text().splitlines()) == 1

@@ -46,7 +46,7 @@ def test_replay_and_rebuild_beside_the_app_and_without_it(new_stage: Callable[..
         rebuilt = stage.command("rebuild")
         assert (rebuilt.returncode, rebuilt.stderr.count("Error")) == (0, 0), rebuilt.stdout + rebuilt.stderr
         os.kill(app.pid, signal.SIGTERM)
-        assert app.wait(30) == ExitCode.DONE
+        assert app.wait(120) == ExitCode.DONE
     finally:
         kill(app)
     truth = read_back.consume(stage.brokers, stage.topic)
@@ -75,13 +75,13 @@ def test_a_replay_asked_of_the_app_outlives_its_jvm(new_stage: Callable[..., Sta
         wait_until(lambda: list(_requests(stage, "*.tries.json")), "the first step")
         jvm = next(p for p in psutil.Process(app.pid).children(recursive=True) if p.name() == "java")
         jvm.kill()
-        assert app.wait(60) == ExitCode.BUG
+        assert app.wait(120) == ExitCode.BUG
         assert asked.poll() is None
         assert len(list(_requests(stage, "[0-9a-f]" * 12 + ".json"))) == 1
         app = stage.start()
         assert asked.wait(300) == ExitCode.DONE
         os.kill(app.pid, signal.SIGTERM)
-        assert app.wait(30) == ExitCode.DONE
+        assert app.wait(120) == ExitCode.DONE
     finally:
         kill(app)
     assert stage.run("--available-now") == ExitCode.DONE

@@ -41,7 +41,7 @@ def test_a_bump_leaves_once_and_comes_back_with_the_column(new_stage: Callable[.
     try:
         wait_until(lambda: stage.status().get("bronze") == 2_000, "the first batch")
         stage.produce(2_000, schema_version="3", num_versions="2")
-        assert app.wait(60) == ExitCode.BUMP
+        assert app.wait(120) == ExitCode.BUMP
     finally:
         kill(app)
     assert read_back.read(stage.lake, "bronze_events", ["offset"]).num_rows == 2_000
@@ -64,7 +64,7 @@ def test_a_signal_stops_cleanly_and_the_next_start_goes_on(new_stage: Callable[.
         try:
             wait_until(lambda taken=number * 1_000: stage.status().get("bronze") == taken, "the batch")
             os.kill(app.pid, stop)
-            assert app.wait(60) == ExitCode.DONE
+            assert app.wait(120) == ExitCode.DONE
         finally:
             kill(app)
         assert stage.status()["state"] == "stopped"

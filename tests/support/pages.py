@@ -58,7 +58,7 @@ def page(lake: Lake, settings: str = "", new: bool = True) -> Iterator[Running]:
             yield running
         process.terminate()
         running.printed += process.stdout.read()
-        process.wait(10)
+        process.wait(120)
     finally:
         process.kill()
         process.wait()

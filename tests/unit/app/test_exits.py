@@ -137,7 +137,7 @@ def test_who_is_held_lets_go_of_the_lake_and_says_why_until_it_is_stopped(lake: 
         assert process.poll() is None
         assert end(lake.root, "status", "--healthy")[0] == 1
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=120)
     assert process.returncode == ExitCode.DONE
     assert "held with exit code 65" in said
 
@@ -151,7 +151,7 @@ def test_a_full_disk_at_start_is_waited_for(tmp_path: Path) -> None:
         wait_for((folder / "_protolake" / "status.json").exists, "going on")
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == ExitCode.DONE
+        assert process.wait(120) == ExitCode.DONE
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.5])
@@ -160,7 +160,7 @@ def test_a_stop_while_it_is_loaded_is_a_clean_end(tmp_path: Path, seconds: float
         wait_for(lambda: catches(process.pid, signal.SIGTERM), "a handler")
         time.sleep(seconds)  # a moment of the start, whichever that is on this machine
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == ExitCode.DONE
+        assert process.wait(120) == ExitCode.DONE
 
 
 def catches(pid: int, number: int) -> bool:
@@ -176,7 +176,7 @@ def test_starts_that_achieve_nothing_wait_with_the_lake_free(lake: Lake) -> None
         lake.lease.take()
         lake.lease.release()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == ExitCode.DONE
+        assert process.wait(120) == ExitCode.DONE
     assert not (lake.path(lake.state) / "starts.json").exists()
 
 

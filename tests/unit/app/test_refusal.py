@@ -72,4 +72,4 @@ def test_a_held_app_lets_its_lake_be_mended(lake: Lake) -> None:
         assert held.poll() is None
     finally:
         held.terminate()
-        assert held.wait(30) == ExitCode.DONE
+        assert held.wait(120) == ExitCode.DONE

@@ -357,7 +357,7 @@ def test_the_status_goes_on_when_what_it_asks_is_gone(tmp_path: Path, monkeypatc
 
     status = Status(lake, TableNames(), StatusSources(lag))
     status.start()
-    assert all(asked.acquire(timeout=10) for _ in range(3))
+    assert all(asked.acquire(timeout=60) for _ in range(3))
     back.set()
     for _ in range(1000):
         if (read_json(lake.storage, lake.status) or {}).get("lag") == 7:

@@ -33,7 +33,7 @@ def ends(how: str, number: signal.Signals) -> int:
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.2 if how == "deep" else 0)
         process.send_signal(number)
-        return process.wait(30)
+        return process.wait(120)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

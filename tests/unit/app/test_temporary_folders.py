@@ -65,7 +65,7 @@ def test_a_jvm_that_a_killed_start_left_is_ended(base: Path, tmp_path: Path, mon
         of_lake = [left(f"-Djava.io.tmpdir={folder}"), left(f'conf=-XX:+A "-Djava.io.tmpdir={folder}" -XX:+B')]
         of_others = [left(f"-Djava.io.tmpdir={other}"), left(f"-Djava.io.tmpdir={folder}2"), left(str(folder))]
         started(tmp_path / "lake", base, monkeypatch)
-        assert [process.wait(10) for process in of_lake] == [-signal.SIGKILL] * 2
+        assert [process.wait(120) for process in of_lake] == [-signal.SIGKILL] * 2
         assert [process.poll() for process in of_others] == [None] * 3
 
 

@@ -136,4 +136,4 @@ def test_descendants_are_found_through_generations() -> None:
         assert len(grandchild) == 1
         assert {shell.pid, *grandchild} <= set(own)
         kill_all([*grandchild, shell.pid])
-        assert shell.wait(20) == -signal.SIGKILL
+        assert shell.wait(120) == -signal.SIGKILL

@@ -371,10 +371,10 @@ def test_a_unit_costs_ingest_next_to_nothing(tmp_path: Path) -> None:
     take(lake)
     unit = lake.opened.units.manifests.read(1)
     offer = lake.opened.units.on_commit
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(1000):
         offer(unit)
-    assert (time.perf_counter() - began) / 1000 < 0.001
+    assert (time.thread_time() - began) / 1000 < 0.001
 
 
 def test_a_row_says_when_it_was_written() -> None:

@@ -169,7 +169,7 @@ def test_the_table_does_not_wait_for_a_bucket(tmp_path: Path, monkeypatch: pytes
 
     def read(lake: Lake) -> status.Status:
         reads.append(lake)
-        assert going.wait(30)
+        assert going.wait(120)
         return status.Status(bronze=len(reads))
 
     monkeypatch.setattr(status, "read", read)

@@ -61,7 +61,7 @@ def start(checkout: Path) -> "subprocess.Popen[str]":
 def run(checkout: Path) -> "tuple[int, str]":
     script = start(checkout)
     try:
-        _, said = script.communicate(timeout=30)
+        _, said = script.communicate(timeout=120)
     finally:
         end(script)
     return script.returncode, said
@@ -103,7 +103,7 @@ def test_bytecode_is_kept_where_the_environment_forbids_it(checkout: Path, monke
     script = checkout / "scripts" / "run"
     script.write_text(SCRIPT + "exec \"$PYTHON\" -c 'import sys; print(sys.dont_write_bytecode)'\n")
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    done = subprocess.run([script], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([script], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "prepared\nFalse\n"), done.stderr
 
 

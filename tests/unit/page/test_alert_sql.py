@@ -96,7 +96,7 @@ def test_sql_that_takes_too_long_is_ended_and_unknown(lake: Lake) -> None:
     endless = "select count(*) > 0 from range(1000000000000) a(i), gold_uno_agg where i % 7 = 8"
     began = time.monotonic()
     assert ask(lake, endless, within_s=2.0) == {"failed": "it takes more than 2 s"}
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_checks_run_when_they_are_due_and_one_that_fails_is_unknown(

@@ -149,7 +149,7 @@ def test_a_registry_that_does_not_answer_holds_up_nothing(
     list_of_versions = answers[path]
 
     def never(request: BaseHTTPRequestHandler) -> None:
-        free.wait(10)
+        free.wait(120)
         request.close_connection = True
 
     answers[path] = never
@@ -157,7 +157,7 @@ def test_a_registry_that_does_not_answer_holds_up_nothing(
     assert schemas.resolve_new([12]) == [12]
     began = time.monotonic()
     step(schemas, 1.0)
-    assert time.monotonic() - began < 5  # the registry takes 10 s
+    assert time.monotonic() - began < 60  # the registry takes 120 s
     assert compared(schemas, 12) is None
     assert [entry.key for entry in schemas.ledger.uncompared()] == [12]
     answers[path] = list_of_versions

@@ -157,7 +157,7 @@ def test_a_start_that_is_refused_and_knows_nothing_ends_at_once(answers: Answers
     began = time.monotonic()
     with pytest.raises(ConfigurationError, match=r"401.*registry\.password_file"):
         pipeline._await("registry", lambda: pipeline._load_schemas(opened))
-    assert time.monotonic() - began < settings.run.connect_timeout_s / 10
+    assert time.monotonic() - began < settings.run.connect_timeout_s / 2
 
 
 def test_a_start_that_is_refused_goes_on_with_what_it_knows(answers: Answers, tmp_path: Path) -> None:

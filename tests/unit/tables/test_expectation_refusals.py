@@ -328,12 +328,12 @@ def said_of(check: str, name: str = "rule") -> str:
 
 @pytest.mark.parametrize("check", REFUSED, ids=lambda check: ascii(check)[1:50])
 def test_what_is_no_expression_of_a_row_is_refused_in_one_line(check: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     said = said_of(check)
     assert said.startswith("expectations.rule.check: ")
     assert said.isprintable()
     assert 30 < len(said) < 300
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
 
 
 @pytest.mark.parametrize(

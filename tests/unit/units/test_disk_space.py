@@ -96,7 +96,7 @@ def test_who_holds_what_discarding_takes_may_wait_for_room(tmp_path: Path, monke
     lake, unit_lock, discarded = open_lake(tmp_path), threading.Lock(), []
 
     def discard() -> None:
-        assert unit_lock.acquire(timeout=5), "a deadlock"
+        assert unit_lock.acquire(timeout=60), "a deadlock"
         discarded.append(1)
         unit_lock.release()
 
