@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from spark_app.model.schema_findings import DEFAULTS, Kind, Policy
+from spark_app.model.schema_changes import DEFAULTS, Kind, Policy
 
 PROTO2, PROTO3 = "proto2", "proto3"
 QUARANTINED, UNROUTED = "decode_type", "route_missing"  # where the records go that do not land

@@ -16,11 +16,11 @@ from scripts.change_cases import CASES, Case
 from spark_app.model.catalog import Decodable
 from spark_app.model.causes import CAUSE_HELP
 from spark_app.model.record_schemas import RESERVED
-from spark_app.model.schema_findings import DEFAULTS, SchemaFinding
+from spark_app.model.schema_changes import DEFAULTS, SchemaChange
 from spark_app.protobuf.changes.comparison import mark_readded
 from spark_app.protobuf.changes.decisions import decided
 from spark_app.protobuf.changes.differences import Version, differences
-from spark_app.protobuf.changes.outcomes import Judgement, findings_of
+from spark_app.protobuf.changes.outcomes import Judgement, schema_changes_of
 from spark_app.protobuf.columns.conversions import BIG, BYTES, CONVERSIONS, FLAG, INTEGER, REAL, TEXT
 from spark_app.protobuf.columns.types import arrow_schema, ordered_fields
 from spark_app.protobuf.decode.reference import load_files
@@ -149,10 +149,10 @@ def changes() -> str:
     """What each kind of difference between two versions does."""
     rows = []
     for case in CASES:
-        finding = next(finding for finding in findings(case) if finding.kind == case.kind)
+        change = next(change for change in findings(case) if change.kind == case.kind)
         old, new = (f"`{text}`" if text else "-" for text in case.shown)
-        policy, said = _policy(case), finding.said.partition(": ")[2]
-        rows.append((f"`{case.kind}`", policy, old, new, finding.severity, said))
+        policy, said = _policy(case), change.said.partition(": ")[2]
+        rows.append((f"`{case.kind}`", policy, old, new, change.severity, said))
     return _table(("kind", "policy", "before", "now", "severity", "what happens to the tables"), rows)
 
 
@@ -164,12 +164,12 @@ def _policy(case: Case) -> str:
     return f"`{DEFAULTS[case.kind]}`, the default" if case.kind in DEFAULTS else "none, the default"
 
 
-def findings(case: Case) -> list[SchemaFinding]:
+def findings(case: Case) -> list[SchemaChange]:
     """What the app finds in a case."""
     *earlier, old, new = versions(case)
     decoded = [one.decoded for one in (*earlier, old, new)]
     known, _ = message_types(Decodable(key, one, digest(one)) for key, one in enumerate(decoded, 1))
-    return findings_of(mark_readded(differences(old, new), decoded[:-2]), known, judgement(case))
+    return schema_changes_of(mark_readded(differences(old, new), decoded[:-2]), known, judgement(case))
 
 
 def judgement(case: Case) -> Judgement:

@@ -1,8 +1,8 @@
 """A proxy before an object store that counts its requests and can spoil any of them.
 
-`with StoreProxy(url) as proxy: StorageAddress(..., endpoint=proxy.url)`. It forwards requests as they are, with the address that
-the client signed. Each request has a verb: GET, LIST, HEAD, PUT, COPY, DELETE, DELETES (many keys in one request), and
-of an upload in parts BEGIN, PART, COMPLETE, ABORT.
+`with StoreProxy(url) as proxy: StorageAddress(..., endpoint=proxy.url)`. It forwards requests as they are, with the
+address that the client signed. Each request has a verb: GET, LIST, HEAD, PUT, COPY, DELETE, DELETES (many keys in one
+request), and of an upload in parts BEGIN, PART, COMPLETE, ABORT.
 """
 
 from __future__ import annotations

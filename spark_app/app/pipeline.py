@@ -28,8 +28,8 @@ from spark_app.followers.gold.aggregate import Aggregator
 from spark_app.followers.registry import FOLLOWERS, FollowerContext
 from spark_app.followers.runner import FollowerRunner, Followers
 from spark_app.lake.delta import inventory
-from spark_app.lake.delta.findings import refuse
 from spark_app.lake.delta.manifest import Manifest
+from spark_app.lake.delta.problems import refuse
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError

@@ -220,11 +220,11 @@ def _ledger(lake: Lake) -> list[dict[str, Any]]:
     try:
         return list(_entries(lake))
     except FileNotFoundError as error:
-        raise ContractError(f"a segment of {lake.storage.uri(lake.taken)} is missing ({error})", RESTORE) from None
+        raise ContractError(f"a segment of {lake.storage.uri(lake.ingested)} is missing ({error})", RESTORE) from None
 
 
 def _entries(lake: Lake) -> Iterator[dict[str, Any]]:
-    names = [key for key in lake.storage.list(lake.taken) if key.endswith(".parquet")]
+    names = [key for key in lake.storage.list(lake.ingested) if key.endswith(".parquet")]
     spans = [tuple(map(int, key.rsplit("/", 1)[-1].removesuffix(".parquet").split("-"))) for key in names]
     for key in names:
         try:

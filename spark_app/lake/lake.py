@@ -39,9 +39,10 @@ class Lake:
 
     Attributes:
         address: where it is.
-        storage: reads and writes the files. All other attributes in lower case, except `here` and `lease`, are keys.
-        here: files that concern only this machine: Spark's checkpoint, the locks, the page's token, the attempts. For a
-            lake on a local disk they are in the lake.
+        storage: reads and writes the files. All other attributes in lower case, except `local_state` and `lease`, are
+            keys.
+        local_state: files that concern only this machine: Spark's checkpoint, the locks, the page's token, the
+            attempts. For a lake on a local disk they are in the lake.
         lease: the right to write.
     """
 
@@ -68,7 +69,7 @@ class Lake:
     status = f"{STATE}/status.json"
     scratch = f"{STATE}/scratch.json"
     rebuild = f"{STATE}/rebuild"
-    taken = f"{STATE}/taken"
+    ingested = f"{STATE}/taken"
     references = reference_files.FOLDER
     torn = f"{STATE}/torn"
     aside = f"{STATE}/aside"
@@ -77,16 +78,19 @@ class Lake:
     def __init__(self, address: str | Path | StorageAddress):
         self.address = address_of(address)
         self.storage = open_storage(self.address, self._fence)
-        self.here = self.storage if isinstance(self.storage, LocalStorage) else LocalStorage(local_folder(self.address))
+        storage = self.storage
+        self.local_state = storage if isinstance(storage, LocalStorage) else LocalStorage(local_folder(self.address))
         self._folders: set[str] = set()  # valid table names; each batch looks up each table several times
 
     @cached_property
     def lease(self) -> Lease:
-        own = FileLease(self.here.path(STATE), self.uri)
-        return own if self.storage is self.here else ObjectLease(cast("ObjectStorage", self.storage), self.leased, own)
+        of_machine = FileLease(self.local_state.path(STATE), self.uri)
+        if self.storage is self.local_state:
+            return of_machine
+        return ObjectLease(cast("ObjectStorage", self.storage), self.leased, of_machine)
 
     def _fence(self) -> None:
-        """As `Lease.check`, in a process that has taken the lease."""
+        """As `Lease.check`, in a process that has acquired the lease."""
         if self.lease.epoch:
             self.lease.check()
 
@@ -102,12 +106,12 @@ class Lake:
 
     @property
     def root(self) -> Path:
-        """The folder of `here`."""
-        return Path(self.here.root)
+        """The folder of `local_state`."""
+        return Path(self.local_state.root)
 
     def path(self, key: str) -> Path:
-        """The path of a file or folder of `here`."""
-        return self.here.path(key)
+        """The path of a file or folder of `local_state`."""
+        return self.local_state.path(key)
 
     def table(self, name: str) -> str:
         """The folder of a table. Table names are validated when they are admitted; this is a second check.
@@ -144,13 +148,13 @@ class Lake:
                     found.setdefault(table, []).append(key)
         return found
 
-    def set_aside(self, key: str, here: bool = False) -> str:
+    def set_aside(self, key: str, is_local: bool = False) -> str:
         """Move a file or folder to `aside`; nothing is deleted. Returns a message.
 
         Args:
-            here: it is one of `Lake.here`.
+            is_local: it is one of `local_state`.
         """
-        storage = self.here if here else self.storage
+        storage = self.local_state if is_local else self.storage
         stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:6]}"
         target = f"{self.aside}/{basename(key)}-{stamp}"
         with failpoints.around("aside"):
@@ -165,8 +169,8 @@ class Lake:
             OSError: the disk is full.
         """
         try:
-            if self.here is not self.storage:
-                self.here.create_folders(self.state)
+            if self.local_state is not self.storage:
+                self.local_state.create_folders(self.state)
             self.storage.create_folders(self.manifests, self.schemas, self.requests, self.spool)
             self.storage.probe(self.trial(str(os.getpid())))
         except OSError as error:

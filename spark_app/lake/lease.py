@@ -32,7 +32,7 @@ from typing import IO, TYPE_CHECKING, Any
 from spark_app.lake.files import failpoints
 from spark_app.lake.files.state_files import numbers_of, read_durable
 from spark_app.lake.files.storage import Storage
-from spark_app.model.errors import TakenOver, UnreachableError
+from spark_app.model.errors import LeaseLost, UnreachableError
 
 if TYPE_CHECKING:
     from spark_app.lake.files.objects import ObjectStorage
@@ -70,7 +70,7 @@ class Lease(ABC):
     def check(self) -> None:
         """
         Raises:
-            TakenOver: another process has taken the lease.
+            LeaseLost: another process has taken the lease.
         """
 
     @abstractmethod
@@ -193,7 +193,7 @@ class ObjectLease(Lease):
             is_first: there was no lease. One that is there now belongs to another process.
 
         Raises:
-            UnreachableError, TakenOver: another process has taken the lease.
+            UnreachableError, LeaseLost: another process has taken the lease.
         """
         write = self._storage.put_if_absent if is_first else self._storage.swap
         value = {"epoch": self.epoch, "owner": self._owner, "until": until, "lasts": self._lasts_s}
@@ -213,7 +213,7 @@ class ObjectLease(Lease):
                 self._renew_once(ended)
             except OSError:
                 continue  # the store does not answer: what is written next will fail, too
-            except TakenOver as error:
+            except LeaseLost as error:
                 ended.set()
                 on_lost(str(error))
 
@@ -230,7 +230,7 @@ class ObjectLease(Lease):
             if found.get("epoch") == self.epoch and found["owner"] == self._owner:
                 return
             self._ended.set()
-        raise TakenOver(
+        raise LeaseLost(
             f"lake {self._storage.root} was taken over by {found.get('owner', 'another process')}, which writes it "
             "now: this process writes nothing more"
         )
@@ -286,7 +286,7 @@ class DeleteRounds:
     def delete(self, keys: Collection[str]) -> None:
         """
         Raises:
-            TakenOver: another process writes the lake.
+            LeaseLost: another process writes the lake.
         """
         if self._storage.is_local:
             return self._storage.delete(*keys)
@@ -309,7 +309,7 @@ class DeleteRounds:
             with failpoints.around("round"):
                 self._storage.put_if_absent(key, text.encode(), durable=True)
         except FileExistsError:
-            raise TakenOver(f"{self._storage.uri(key)} exists already: another process writes this lake now") from None
+            raise LeaseLost(f"{self._storage.uri(key)} exists already: another process writes this lake now") from None
         self._last = last
         return [self._key(number) for number in numbers if number < last - KEPT]
 

@@ -73,7 +73,7 @@ class UnreachableError(ProtolakeError):
     exit_code = ExitCode.UNREACHABLE
 
 
-class TakenOver(UnreachableError):
+class LeaseLost(UnreachableError):
     """Another process writes the lake now. This one writes nothing more; its restart waits for the other's end."""
 
 

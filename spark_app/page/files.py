@@ -26,7 +26,7 @@ class PageFiles:
 
     def __init__(self, lake: Lake):
         self.lake = lake
-        self._storage = lake.here
+        self._storage = lake.local_state
         self._token = f"{lake.page}/token"
         self._lock = f"{lake.page}/lock"
         self._alerts = f"{lake.page}/alerts.json"
@@ -162,7 +162,7 @@ def make_folders(lake: Lake) -> None:
     from spark_app.page.alerts.book import WRITER  # it imports this file
 
     try:
-        lake.here.create_folders(lake.page)
+        lake.local_state.create_folders(lake.page)
         lake.storage.create_folders(lake.requests, spool.folder(lake, WRITER))
         PageFiles(lake).token()
     except OSError as error:

@@ -51,7 +51,7 @@ def serve(settings: Settings) -> NoReturn:
         UnreachableError: another process is the page of this lake.
     """
     lake = Lake(settings.lake_address)
-    if not (lake.here.exists(lake.page) or lake.storage.exists(lake.state)):  # the first: `--prepare` was run
+    if not (lake.local_state.exists(lake.page) or lake.storage.exists(lake.state)):  # the first: `--prepare` was run
         raise ConfigurationError(f"lake.path: no lake at {lake.uri}; start the app first, which makes it")
     files = PageFiles(lake)
     files.take()

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from spark_app.lake.delta import durability, inventory
 from spark_app.lake.delta.commit import TableCommitter
 from spark_app.lake.delta.durability import DurabilityMark
-from spark_app.lake.delta.findings import Finding
 from spark_app.lake.delta.log import log_key, versions
 from spark_app.lake.delta.manifest import MOVING, Manifest, Manifests, follows, read_manifest
+from spark_app.lake.delta.problems import Problem
 from spark_app.lake.files.state_files import read_durable, write_durably
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.files.store_errors import is_store_error
@@ -61,28 +61,28 @@ class LakeUnderCheck:
     committer: TableCommitter
 
 
-def examine(lake: Lake, settings: Settings) -> list[Finding]:
-    """All findings."""
+def examine(lake: Lake, settings: Settings) -> list[Problem]:
+    """All problems."""
     return [*_examine_lake(lake, settings), *race_store(lake)]
 
 
-def _examine_lake(lake: Lake, settings: Settings) -> list[Finding]:
+def _examine_lake(lake: Lake, settings: Settings) -> list[Problem]:
     found = [*_identity(lake, settings), *_manifests(lake), *_rules(lake, settings), *_ledger(lake), *_names(lake)]
-    found += [] if any(finding.fatal for finding in found) else _power(lake, settings)
-    if any(finding.fatal or finding.repair for finding in found):
+    found += [] if any(problem.fatal for problem in found) else _power(lake, settings)
+    if any(problem.fatal or problem.repair for problem in found):
         return found
     manifests = Manifests(lake)
     patient = LakeUnderCheck(
         lake, settings, manifests, TableCommitter(lake, manifests, settings.lake, settings.tables.layout)
     )
-    return found + [finding for examiner in CHECKS for finding in examiner(patient)]
+    return found + [problem for examiner in CHECKS for problem in examiner(patient)]
 
 
 def repair(lake: Lake, settings: Settings) -> Iterator[str]:
     """Make all possible repairs; yields a description of each. The caller holds the lake's lock and ends the Spark
     session, which only a rebuild starts."""
     for _ in range(MOST_ROUNDS):
-        repairs = [finding.repair for finding in _examine_lake(lake, settings) if finding.repair]
+        repairs = [problem.repair for problem in _examine_lake(lake, settings) if problem.repair]
         if not repairs:
             return
         for make_repair in repairs:
@@ -96,33 +96,33 @@ def repair(lake: Lake, settings: Settings) -> Iterator[str]:
             yield f"executed the pending requests: {result.get('error', 'done')}"
 
 
-def _identity(lake: Lake, settings: Settings) -> list[Finding]:
+def _identity(lake: Lake, settings: Settings) -> list[Problem]:
     try:
         lake.identity()
     except ContractError as error:
         found = _find_id(lake, lake.table(settings.tables.bronze))
         remedy = f"`doctor --repair` restores the id {found} from bronze" if found else "Restore it from a backup"
-        return [Finding(error.what, remedy, repair=(lambda: _restore_id(lake, found)) if found else None)]
+        return [Problem(error.what, remedy, repair=(lambda: _restore_id(lake, found)) if found else None)]
     return []
 
 
-def _manifests(lake: Lake) -> list[Finding]:
+def _manifests(lake: Lake) -> list[Problem]:
     """Each manifest must be readable and unaltered, and start where the one before ended."""
-    findings, whole = [], []
+    problems, whole = [], []
     for key in (key for key in lake.storage.list(lake.manifests) if key.endswith(".json")):
         try:
             whole.append(read_manifest(lake.storage, key))
         except ContractError as error:
             if lake.storage.exists(key):  # else the running app has just removed it
-                findings.append(Finding(error.what, "Restore it from a backup of the lake"))
-    return findings + _breaks(whole)
+                problems.append(Problem(error.what, "Restore it from a backup of the lake"))
+    return problems + _breaks(whole)
 
 
-def _breaks(whole: list[Manifest]) -> list[Finding]:
+def _breaks(whole: list[Manifest]) -> list[Problem]:
     there = {manifest.sequence for manifest in whole}
     moving = [manifest for manifest in whole if manifest.kind in MOVING]
     return [
-        Finding(
+        Problem(
             f"unit {two.sequence} starts at {two.source['start']}, but unit {one.sequence} ended at "
             f"{one.source['end']}: the records between were lost, or ingested twice",
             "Restore the manifests between them; `audit` lists the affected records",
@@ -133,7 +133,7 @@ def _breaks(whole: list[Manifest]) -> list[Finding]:
     ]
 
 
-def _rules(lake: Lake, settings: Settings) -> list[Finding]:
+def _rules(lake: Lake, settings: Settings) -> list[Problem]:
     if not lake.tables():
         return []
     try:
@@ -141,15 +141,15 @@ def _rules(lake: Lake, settings: Settings) -> list[Finding]:
     except ConfigurationError as error:
         if only_message_index_rule_differs(lake, settings):
             remedy = "After that, run `replay --cause schema_index`; `rebuild` lists rows of the old rule"
-            return [Finding(str(error), remedy, repair=lambda: write_rules(lake, settings))]
-        return [Finding(str(error), "Use the settings that the lake was created with")]
+            return [Problem(str(error), remedy, repair=lambda: write_rules(lake, settings))]
+        return [Problem(str(error), "Use the settings that the lake was created with")]
     except ContractError as error:
         remedy = "Restore it from a backup, or run `doctor --repair` with the lake's settings"
-        return [Finding(error.what, remedy, repair=lambda: write_rules(lake, settings))]
+        return [Problem(error.what, remedy, repair=lambda: write_rules(lake, settings))]
     return []
 
 
-def _ledger(lake: Lake) -> list[Finding]:
+def _ledger(lake: Lake) -> list[Problem]:
     """The ledger, and the compiled schemas with which records are decoded, must be readable."""
     try:
         Ledger(lake).catalog()
@@ -157,22 +157,22 @@ def _ledger(lake: Lake) -> list[Finding]:
         if is_store_error(error):
             raise
         what = error.what if isinstance(error, ContractError) else str(error)
-        return [Finding(what, inventory.LOST_LEDGER, repair=lambda: inventory.begin_ledger(lake))]
+        return [Problem(what, inventory.LOST_LEDGER, repair=lambda: inventory.begin_ledger(lake))]
     return []
 
 
-def _power(lake: Lake, settings: Settings) -> list[Finding]:
+def _power(lake: Lake, settings: Settings) -> list[Problem]:
     """The durability mark, and the log entries after it, which a power cut may have torn."""
     try:
         synced = DurabilityMark(lake)
     except ContractError as error:
         remedy = "`doctor --repair` moves it aside; the next start then checks every commit"
-        return [Finding(error.what, remedy, repair=lambda: lake.set_aside(lake.synced))]
+        return [Problem(error.what, remedy, repair=lambda: lake.set_aside(lake.synced))]
     found = durability.look(lake, synced, settings.tables.layout)
-    if not found or any(finding.fatal for finding in found):
+    if not found or any(problem.fatal for problem in found):
         return found
-    what, remedy = "; ".join(finding.what for finding in found), "The app repairs it, at its next start if it is down"
-    return [Finding(what, remedy, fatal=False, repair=lambda: _finish_units(lake, settings))]
+    what, remedy = "; ".join(problem.what for problem in found), "The app repairs it, at its next start if it is down"
+    return [Problem(what, remedy, fatal=False, repair=lambda: _finish_units(lake, settings))]
 
 
 def _finish_units(lake: Lake, settings: Settings) -> str:
@@ -189,17 +189,17 @@ def _finish_units(lake: Lake, settings: Settings) -> str:
     return f"moved torn log files aside, if there were any, and applied {committer.redo()} units"
 
 
-def _names(lake: Lake) -> list[Finding]:
+def _names(lake: Lake) -> list[Problem]:
     found = []
     for key in (lake.admitted, lake.field_ids):
         try:
             read_durable(lake.storage, key)
         except ContractError as error:
-            found.append(Finding(error.what, "Restore it from a backup of the lake"))
+            found.append(Problem(error.what, "Restore it from a backup of the lake"))
     return found
 
 
-def _inventory(patient: LakeUnderCheck) -> list[Finding]:
+def _inventory(patient: LakeUnderCheck) -> list[Problem]:
     layout = patient.settings.tables.layout
     return inventory.examine(
         patient.lake,
@@ -216,9 +216,9 @@ def _ask_rebuild(lake: Lake, name: str) -> str:
     return f"requested a rebuild of {name or 'every table'}"
 
 
-def _checkpoint(patient: LakeUnderCheck) -> list[Finding]:
+def _checkpoint(patient: LakeUnderCheck) -> list[Problem]:
     """Compare Spark's checkpoint with the manifests; again if a running app has committed a unit meanwhile."""
-    manifests, found = patient.manifests, list[Finding]()
+    manifests, found = patient.manifests, list[Problem]()
     for _ in range(MOST_LOOKS):
         found = checkpoint.examine(patient.lake, manifests.last_ingest)
         newer = Manifests(patient.lake)
@@ -228,7 +228,7 @@ def _checkpoint(patient: LakeUnderCheck) -> list[Finding]:
     return found
 
 
-def _scratch(patient: LakeUnderCheck) -> list[Finding]:
+def _scratch(patient: LakeUnderCheck) -> list[Problem]:
     asked = {request.id for request in requests.pending(patient.lake)}
     storage, folder = patient.lake.storage, patient.lake.rebuild
     there = (key for key in storage.list(folder) if storage.exists(key))  # some object stores list empty folders
@@ -236,8 +236,8 @@ def _scratch(patient: LakeUnderCheck) -> list[Finding]:
         key for key in there if not {basename(key), basename(key).rpartition("-")[0]} & asked
     ]  # "<request>-<epoch>"
     what = f"{storage.uri(folder)} has {len(left)} folders of ended rebuilds"
-    finding = Finding(what, "`doctor --repair` removes them", fatal=False, repair=lambda: _remove(storage, left))
-    return [finding] if left else []
+    problem = Problem(what, "`doctor --repair` removes them", fatal=False, repair=lambda: _remove(storage, left))
+    return [problem] if left else []
 
 
 def _remove(storage: Storage, folders: list[str]) -> str:
@@ -246,29 +246,29 @@ def _remove(storage: Storage, folders: list[str]) -> str:
     return f"removed {len(folders)} folders of ended rebuilds"
 
 
-def _open_units(patient: LakeUnderCheck) -> list[Finding]:
+def _open_units(patient: LakeUnderCheck) -> list[Problem]:
     finished, last = patient.manifests.applied(), patient.manifests.last
     what, remedy = (
         f"unit {last} is committed, but not in all tables",
         "The app completes it, at its next start if it is down",
     )
     apply_units = partial(_finish_units, patient.lake, patient.settings)
-    return [Finding(what, remedy, fatal=False, repair=apply_units)] if finished < last else []
+    return [Problem(what, remedy, fatal=False, repair=apply_units)] if finished < last else []
 
 
-def _numbering(patient: LakeUnderCheck) -> list[Finding]:
+def _numbering(patient: LakeUnderCheck) -> list[Problem]:
     """Schemas whose message indexes depend on the writer, if the lake has no rule for them."""
     if message_index_rule(patient.lake) is not None:
         return []
     keys = ", ".join(str(schema.key) for schema in Ledger(patient.lake).depending())
     what = f"the lake has no rule for message indexes, which depend on the writer in the schemas {keys}"
-    return [Finding(what, "Set decode.message_index, see docs/decoding.md", fatal=False)] if keys else []
+    return [Problem(what, "Set decode.message_index, see docs/decoding.md", fatal=False)] if keys else []
 
 
-def _paused(patient: LakeUnderCheck) -> list[Finding]:
+def _paused(patient: LakeUnderCheck) -> list[Problem]:
     """Tables whose rows wait because of a rule."""
     return [
-        Finding(
+        Problem(
             f"the table {name} is paused: {pause.record} fails the rule {pause.rule}, and {pause.rows:,} rows wait",
             f"Change the rule and restart the app, or decide: `resume {name} --failing quarantine|land`",
             fatal=False,
@@ -278,7 +278,7 @@ def _paused(patient: LakeUnderCheck) -> list[Finding]:
     ]
 
 
-def _topics(patient: LakeUnderCheck) -> list[Finding]:
+def _topics(patient: LakeUnderCheck) -> list[Problem]:
     """Records that Kafka has lost. `doctor` cannot repair this; `run --accept-loss` accepts the loss."""
     if patient.settings.source.kind == "files":
         return []
@@ -288,14 +288,14 @@ def _topics(patient: LakeUnderCheck) -> list[Finding]:
             raise BrokerUnreachable("no broker takes a connection")
         now = loss.search(patient.manifests.last_ingest, Topics(patient.settings.kafka))
     except UNANSWERED as error:
-        return [Finding(f"the topics could not be compared with the lake: {error}", f"Is {brokers} up?", fatal=False)]
+        return [Problem(f"the topics could not be compared with the lake: {error}", f"Is {brokers} up?", fatal=False)]
     if moved := loss.moved_partition(patient.manifests.last_ingest, now, patient.settings.kafka):
-        return [Finding("the settings do not fit the lake", moved)]
+        return [Problem("the settings do not fit the lake", moved)]
     gaps = loss.find_gaps(patient.manifests.last_ingest, now)
-    return [Finding(loss.describe(gaps), 'See "Records that Kafka lost" in docs/operations.md')] if gaps else []
+    return [Problem(loss.describe(gaps), 'See "Records that Kafka lost" in docs/operations.md')] if gaps else []
 
 
-CHECKS: list[Callable[[LakeUnderCheck], list[Finding]]] = [
+CHECKS: list[Callable[[LakeUnderCheck], list[Problem]]] = [
     _inventory,
     _open_units,
     _checkpoint,
@@ -339,7 +339,7 @@ def _applications(lake: Lake, table: str) -> Iterator[str]:
                 yield str(row["appId"])
 
 
-def race_store(lake: Lake) -> list[Finding]:
+def race_store(lake: Lake) -> list[Problem]:
     """Race clients of the store, with small objects that are removed again. A local disk has a lock instead."""
     if lake.storage.is_local:
         return []
@@ -349,6 +349,6 @@ def race_store(lake: Lake) -> list[Finding]:
         faults = race(lake.address, lake.trial("race"))
     except PermissionError as error:
         what = f"whether the object store keeps conditional writes could not be tried: {error.strerror}"
-        return [Finding(what, "Run doctor with keys that may write and delete", fatal=False)]
+        return [Problem(what, "Run doctor with keys that may write and delete", fatal=False)]
     what = f"the object store of {lake.uri} lets two processes write one lake: {faults[0]}" if faults else ""
-    return [Finding(what, RACE_REMEDY)] if faults else []
+    return [Problem(what, RACE_REMEDY)] if faults else []

@@ -9,21 +9,21 @@ from posixpath import basename
 from deltalake import DeltaTable
 
 from spark_app.lake.delta.commit import TableCommitter
-from spark_app.lake.delta.findings import Finding
 from spark_app.lake.delta.maintenance import sweep
 from spark_app.lake.delta.manifest import Manifests
+from spark_app.lake.delta.problems import Problem
 from spark_app.lake.delta.table_schema import open_table
 from spark_app.lake.files.state_files import read_durable
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError
 from spark_app.model.table_names import TableNames
-from spark_app.sources.files.taken import REMEDY, TakenFiles, files_of
+from spark_app.sources.files.ingested import REMEDY, IngestedFiles, files_of
 
 MOST_NAMED = 5
 MOST_LOOKS = 3  # at the ledger, whose segments a running app may merge meanwhile
 
 
-def torn(lake: Lake, committer: TableCommitter, layout: TableNames, rebuild: Callable[[str], str]) -> list[Finding]:
+def torn(lake: Lake, committer: TableCommitter, layout: TableNames, rebuild: Callable[[str], str]) -> list[Problem]:
     """Files that a table names, and that are gone or do not have their size.
 
     Args:
@@ -53,19 +53,19 @@ def _sizes(name: str, table: DeltaTable) -> dict[str, int]:
     return {f"{name}/{path}": size for path, size in zip(paths, sizes, strict=True)}
 
 
-def _broken(lake: Lake, layout: TableNames, name: str, keys: list[str], rebuild: Callable[[str], str]) -> Finding:
+def _broken(lake: Lake, layout: TableNames, name: str, keys: list[str], rebuild: Callable[[str], str]) -> Problem:
     some = ", ".join(basename(key) for key in keys[:MOST_NAMED])
     what = f"{name}: {len(keys)} of its files are missing or have the wrong size ({some})"
     if layout.is_silver(name):
         remedy = "`doctor --repair` removes them from the table, and `rebuild` adds their rows from bronze"
-        return Finding(what, remedy, repair=lambda: f"{_drop_files(lake, name, keys)}; {rebuild(layout.name_of(name))}")
+        return Problem(what, remedy, repair=lambda: f"{_drop_files(lake, name, keys)}; {rebuild(layout.name_of(name))}")
     if layout.is_gold(name):
         remedy = "`doctor --repair` moves the table aside; the app recomputes it"
-        return Finding(what, remedy, repair=lambda: _renew_gold(lake, name))
+        return Problem(what, remedy, repair=lambda: _renew_gold(lake, name))
     if name == layout.events:
         remedy = "`doctor --repair` removes them from the table: their events are lost, and no records"
-        return Finding(what, remedy, repair=lambda: _drop_files(lake, name, keys))
-    return Finding(what, "Restore them from a backup of the lake")
+        return Problem(what, remedy, repair=lambda: _drop_files(lake, name, keys))
+    return Problem(what, "Restore them from a backup of the lake")
 
 
 def _drop_files(lake: Lake, name: str, keys: list[str]) -> str:
@@ -84,24 +84,24 @@ def _renew_gold(lake: Lake, name: str) -> str:
     return "; ".join([*done, lake.set_aside(lake.table(name))])
 
 
-def orphans(lake: Lake, manifests: Manifests, committer: TableCommitter) -> list[Finding]:
+def orphans(lake: Lake, manifests: Manifests, committer: TableCommitter) -> list[Problem]:
     """Find files that no version of a table within its retention names. Nothing is checked while a committed unit is
     not applied: only its manifest names its files."""
     if manifests.applied() < manifests.last:
         return []
-    findings = []
+    problems = []
     for name in lake.tables():
         table = committer.tables.get(name)
         files = sweep(lake, name, table, dry_run=True) if table else []
         if files:
-            findings.append(_left(lake, name, len(files)))
-    return findings
+            problems.append(_left(lake, name, len(files)))
+    return problems
 
 
-def _left(lake: Lake, name: str, files: int) -> Finding:
+def _left(lake: Lake, name: str, files: int) -> Problem:
     what = f"{name}: no version within the retention needs {files} of its files"
     remedy = "Maintenance removes them later; `doctor --repair` removes them now"
-    return Finding(what, remedy, fatal=False, repair=lambda: _sweep(lake, name))
+    return Problem(what, remedy, fatal=False, repair=lambda: _sweep(lake, name))
 
 
 def _sweep(lake: Lake, name: str) -> str:
@@ -111,15 +111,15 @@ def _sweep(lake: Lake, name: str) -> str:
     return f"removed {len(removed)} files of {name}"
 
 
-def taken(lake: Lake) -> list[Finding]:
+def taken(lake: Lake) -> list[Problem]:
     """Segments that are damaged or missing, and where a Delta table began. A lake of topics has none."""
-    found = list[Finding]()
+    found = list[Problem]()
     for _ in range(MOST_LOOKS):
         try:
             _check_taken(lake, Manifests(lake))
             return []
         except ContractError as error:
-            found = [Finding(error.what, f"{REMEDY[0].upper()}{REMEDY[1:]}")]
+            found = [Problem(error.what, f"{REMEDY[0].upper()}{REMEDY[1:]}")]
     return found
 
 
@@ -131,8 +131,8 @@ def _check_taken(lake: Lake, manifests: Manifests) -> None:
     last = manifests.last_ingest
     if last is None or "files" not in last.source:
         return
-    read_durable(lake.storage, f"{lake.taken}/began.json")
-    ledger = TakenFiles(lake.storage, lake.taken, tidy=False)
+    read_durable(lake.storage, f"{lake.ingested}/began.json")
+    ledger = IngestedFiles(lake.storage, lake.ingested, tidy=False)
     open_units = (manifests.read(number) for number in manifests.numbers() if number > ledger.unit)
     later = [file for unit in open_units if unit.kind == "ingest" for file in files_of(unit.source)]
     ((end,),) = (numbers.values() for numbers in last.source["end"].values())

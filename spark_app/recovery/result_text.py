@@ -1,4 +1,4 @@
-"""The results of requests and the findings of `doctor` as text."""
+"""The results of requests and the problems of `doctor` as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from spark_app.lake.delta.findings import Finding
+from spark_app.lake.delta.problems import Problem
 from spark_app.lake.lake import Lake
 from spark_app.recovery.requests import Request, key_of
 
@@ -93,16 +93,16 @@ def accept_line(result: dict[str, Any]) -> str:
     return f"schema {result['schema']}, {result['change']}: {result['policy']}; {states[result['state']]}"
 
 
-def doctor_lines(findings: Iterable[Finding]) -> list[str]:
-    """Each finding with its remedy, fatal ones first."""
+def doctor_lines(problems: Iterable[Problem]) -> list[str]:
+    """Each problem with its remedy, fatal ones first."""
     lines = []
-    for finding in sorted(findings, key=lambda one: not one.fatal):
-        lines += [f"{'wrong' if finding.fatal else 'note':<12}{finding.what}", f"{'':<12}{finding.remedy}"]
+    for problem in sorted(problems, key=lambda one: not one.fatal):
+        lines += [f"{'wrong' if problem.fatal else 'note':<12}{problem.what}", f"{'':<12}{problem.remedy}"]
     return lines or ["nothing is wrong"]
 
 
-def doctor_json(findings: Iterable[Finding]) -> list[str]:
+def doctor_json(problems: Iterable[Problem]) -> list[str]:
     found = [
-        {"what": f.what, "remedy": f.remedy, "fatal": f.fatal, "repairable": f.repair is not None} for f in findings
+        {"what": f.what, "remedy": f.remedy, "fatal": f.fatal, "repairable": f.repair is not None} for f in problems
     ]
     return [json.dumps(found, indent=1)]

@@ -23,7 +23,7 @@ from spark_app.model import wrapper
 from spark_app.model.address import ADDRESS, UNTESTED, StorageAddress
 from spark_app.model.definitions import MAX_RULES
 from spark_app.model.gold_functions import GOLD_FUNCTIONS
-from spark_app.model.schema_findings import Kind, Policy, suited
+from spark_app.model.schema_changes import Kind, Policy, suited
 from spark_app.model.table_names import TableNames
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
 from spark_app.settings.renamed import in_environment

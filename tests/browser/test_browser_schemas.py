@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from spark_app.lake.lake import Lake
-from spark_app.model.schema_findings import Comparison, SchemaFinding
+from spark_app.model.schema_changes import Comparison, SchemaChange
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.recovery import requests
 from tests.support.answers import Answers, serve
@@ -79,7 +79,7 @@ def test_names_from_outside_stay_text(tmp_path: Path, opened: Callable[..., Page
     ledger = Ledger(lake)
     compiled = compile_text(f"{PROTO3}message Event {{ string a = 1; }}")
     ledger.add_decodable(12, compiled.descriptor_set, 1.0, "text", 2, subjects={HOSTILE: 2})
-    said = SchemaFinding("added", "Event", "a", "", "", "warning", f"{HOSTILE} is new")
+    said = SchemaChange("added", "Event", "a", "", "", "warning", f"{HOSTILE} is new")
     ledger.set_comparison(12, Comparison(HOSTILE, 2, 1, compiled.digest, (said,)))
     ledger.add_stopped(20, "pause", f"{HOSTILE} was renamed", 2.0, ["rename"], compiled.descriptor_set)
     ledger.save()

@@ -22,7 +22,7 @@ from spark_app.audit.auditor import audit
 from spark_app.lake.files import failpoints
 from spark_app.model.errors import ContractError
 from spark_app.model.reports import Report
-from spark_app.sources.files import taken as taken_files
+from spark_app.sources.files import ingested
 from spark_app.units.driver.file_stream import FileStream, origin_of
 from spark_app.units.driver.ingest import RunContext
 from spark_app.units.driver.job_input import Records
@@ -94,7 +94,7 @@ def test_nothing_is_taken_twice_if_a_step_after_the_manifest_fails_once(
     write_json(folder / "a.json", one)
     take_all(parts)
     write_json(folder / "b.json", two)
-    owner = taken_files.TakenFiles if step == "add" else type(parts.opened.units.committer)
+    owner = ingested.IngestedFiles if step == "add" else type(parts.opened.units.committer)
     right, failed = getattr(owner, step), []
 
     def fail_once(*arguments: Any) -> Any:
@@ -218,10 +218,10 @@ def test_the_ledger_is_made_again_from_the_manifests_or_the_start_is_refused(
     for name in ("a.json", "b.json"):
         write_json(folder / name, values)
     take_all(parts)
-    shutil.rmtree(parts.lake.path(parts.lake.taken))
+    shutil.rmtree(parts.lake.path(parts.lake.ingested))
     take_all(files_of(new_parts, folder))
     assert values_of(parts) == values + values
-    shutil.rmtree(parts.lake.path(parts.lake.taken))
+    shutil.rmtree(parts.lake.path(parts.lake.ingested))
     parts.lake.path(parts.lake.manifests).joinpath("000000000001.json").unlink()
     with pytest.raises(ContractError, match="has 3 rows of taken files, but the last unit ended at 6"):
         take_all(files_of(new_parts, folder))
@@ -235,7 +235,7 @@ def test_a_table_of_delta_without_its_beginning_goes_on_where_the_manifests_say_
     parts = files_of(new_parts, folder)
     parts.learn(1)
     take_all(parts)
-    shutil.rmtree(parts.lake.path(parts.lake.taken))
+    shutil.rmtree(parts.lake.path(parts.lake.ingested))
     write_deltalake(folder, parquet_table(values[2:4]), mode="append")
     DeltaTable(folder).optimize.compact()
     with pytest.raises(ContractError, match=r"began\.json is missing"):
@@ -331,8 +331,8 @@ def test_ten_thousand_files_in_any_order_late_twice_half_and_replaced_with_kills
     new_parts: NewParts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each record is in bronze once, or its file is named."""
-    monkeypatch.setattr(taken_files, "MOST_SEGMENTS", 4)
-    monkeypatch.setattr(taken_files, "LEAST_MERGED", 3)
+    monkeypatch.setattr(ingested, "MOST_SEGMENTS", 4)
+    monkeypatch.setattr(ingested, "LEAST_MERGED", 3)
     chance, folder, most = random.Random(27), tmp_path / "in", {"max_records": FILES // 8}
     names = [f"day={number % 7}/{number:07d}.jsonl" for number in range(FILES)]
     values = events(1, [(("rummy", "uno")[n % 2], f"g{n}") for n in range(FILES)])

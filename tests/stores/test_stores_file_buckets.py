@@ -26,8 +26,8 @@ from spark_app.sources.files.bucket_folder import BucketFolder
 from spark_app.sources.files.columns import SourceColumns
 from spark_app.sources.files.delta_export import DeltaListing
 from spark_app.sources.files.folder import Changed, open_folder
+from spark_app.sources.files.ingested import IngestedFile, IngestedFiles
 from spark_app.sources.files.scanning import JSON, PARQUET, scan
-from spark_app.sources.files.taken import TakenFile, TakenFiles
 from spark_app.units.driver.feeds import FileFeed
 from spark_app.units.driver.open_lake import OpenLake
 from tests.support.exports import BucketExports
@@ -173,7 +173,7 @@ def test_an_address_that_readers_differ_about_is_refused() -> None:
 
 
 def test_a_delta_table_in_a_bucket_is_followed_by_its_log(bucket: BucketExports, tmp_path: Path) -> None:
-    folder, ledger = BucketFolder(bucket.address), TakenFiles(LocalStorage(tmp_path), "taken")
+    folder, ledger = BucketFolder(bucket.address), IngestedFiles(LocalStorage(tmp_path), "taken")
     options = {**folder.delta_options, "AWS_S3_ALLOW_UNSAFE_RENAME": "true"}
     write_deltalake(bucket.address.root, parquet_table(framed(2)), storage_options=options)
 
@@ -181,7 +181,7 @@ def test_a_delta_table_in_a_bucket_is_followed_by_its_log(bucket: BucketExports,
         """The files of one unit, which counts as taken."""
         listing = DeltaListing(folder, ledger, LocalStorage(tmp_path), "taken", -1, [])
         found = [listed for listed, _ in listing.find([], lambda listed: False)]
-        files = [TakenFile(one.key, one.size, one.changed, one.time, "", 0, 2, 2, one.tag) for one in found]
+        files = [IngestedFile(one.key, one.size, one.changed, one.time, "", 0, 2, 2, one.tag) for one in found]
         for file in files:
             assert scan(folder, next(one for one in found if one.key == file.key), PARQUET, COLUMNS).rows == 2
         ledger.add(ledger.unit + 1, files)

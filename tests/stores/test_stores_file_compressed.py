@@ -15,9 +15,9 @@ from spark_app.settings.models import Settings
 from spark_app.sources.files import scanning
 from spark_app.sources.files.columns import SourceColumns
 from spark_app.sources.files.folder import open_folder
+from spark_app.sources.files.ingested import IngestedFile, IngestedFiles
 from spark_app.sources.files.input import FileShare, Part
 from spark_app.sources.files.scanning import JSON, Unreadable, format_of, scan
-from spark_app.sources.files.taken import TakenFile, TakenFiles
 from tests.support.exports import DiskExports, Exports
 from tests.support.file_sources import framed, json_text
 
@@ -56,8 +56,8 @@ def test_compressed_lines_are_read_piece_by_piece_and_audited(
     source = {"kind": "files", "path": address.root}
     settings = Settings(source=source, store=store, lake={"path": str(tmp_path / "lake")})  # type: ignore[arg-type]
     lake = Lake(settings.lake_address)
-    entry = TakenFile(listed.key, listed.size, listed.changed, listed.time, found.digest, 0, 200, 200, listed.tag)
-    TakenFiles(lake.storage, lake.taken).add(1, [entry])
+    entry = IngestedFile(listed.key, listed.size, listed.changed, listed.time, found.digest, 0, 200, 200, listed.tag)
+    IngestedFiles(lake.storage, lake.ingested).add(1, [entry])
     files = Files(settings)
     assert files.unproven() == {}
     assert files.read([Span("files", 0, 0, 200)], 1 << 20)[0].value == values

@@ -19,10 +19,10 @@ from spark_app.settings.models import Batch, Source
 from spark_app.sources.files import listing as finding
 from spark_app.sources.files.columns import SourceColumns
 from spark_app.sources.files.folder import DiskFolder, Listed, open_folder
+from spark_app.sources.files.ingested import IngestedFiles
 from spark_app.sources.files.input import FileFailed, FileShare
 from spark_app.sources.files.listing import FolderListing
 from spark_app.sources.files.planning import Plan, Planner
-from spark_app.sources.files.taken import TakenFiles
 from tests.support.exports import DiskExports, Exports
 from tests.support.file_sources import framed, json_text, parquet_bytes
 
@@ -36,7 +36,7 @@ class Taking:
     def __init__(self, tmp_path: Path, exports: Exports, batch: dict[str, Any] | None = None, **source: Any):
         own = {"settle_s": 0.0, "full_list_s": 0.000001} | source
         settings = Source(kind="files", path=exports.address.root, **own)
-        self.ledger = TakenFiles(LocalStorage(tmp_path / "lake"), "taken")
+        self.ledger = IngestedFiles(LocalStorage(tmp_path / "lake"), "taken")
         known = self.ledger.check(self.end)
         self.values: list[bytes | None] = []
         self.address = exports.address

@@ -20,7 +20,7 @@ from spark_app.lake.files.opening import open_storage
 from spark_app.lake.files.store_errors import StoreError, is_store_error
 from spark_app.lake.lake import Lake
 from spark_app.model.address import StorageAddress
-from spark_app.model.errors import ConfigurationError, ContractError, ExitCode, TakenOver, UnreachableError
+from spark_app.model.errors import ConfigurationError, ContractError, ExitCode, LeaseLost, UnreachableError
 from spark_app.recovery.backtest.scan import scan
 from spark_app.recovery.requests import Request, load_progress, save_progress
 from spark_app.units.driver.open_lake import count_open_causes
@@ -157,7 +157,7 @@ def test_what_an_old_process_misses_after_a_takeover_is_no_loss(
     assert cause_of_end(missing, old.lease) is missing
     monkeypatch.setattr(old.lease, "_renew_once", lambda ended: None)  # as of a paused process
     new.lease.take()
-    assert isinstance(cause_of_end(missing, old.lease), TakenOver)
+    assert isinstance(cause_of_end(missing, old.lease), LeaseLost)
     wrong = ConfigurationError("a setting")
     assert cause_of_end(wrong, old.lease) is wrong
     assert cause_of_end(missing, new.lease) is missing

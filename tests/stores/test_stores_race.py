@@ -36,16 +36,16 @@ def test_a_good_store_has_one_winner_and_nothing_is_left(seaweedfs: ObjectStore,
 
 
 @pytest.mark.parametrize(("skip", "what"), [(1, "create"), (CLIENTS, "replace")])
-def test_two_winners_of_one_race_are_a_finding(moto: Moto, tmp_path: Path, skip: int, what: str) -> None:
+def test_two_winners_of_one_race_are_a_problem(moto: Moto, tmp_path: Path, skip: int, what: str) -> None:
     """The store does not see the condition of one request in one race: the start's look, a moment ago, was fine."""
     with open_lake(moto, tmp_path) as (lake, proxy):
         lake.prepare()
         proxy.one_by_one = True  # so that this is the only fault
         proxy.spoil("blind", "PUT", f"race-.*-{ROUNDS - 1}$", skip=skip + 1)
-        [finding] = doctor.race_store(lake)
-    assert finding.fatal
+        [problem] = doctor.race_store(lake)
+    assert problem.fatal
     assert f"lets two processes write one lake: 2 of {CLIENTS} clients were told that they alone did {what}" in str(
-        finding
+        problem
     )
 
 
@@ -59,9 +59,9 @@ def test_answers_that_are_lost_are_no_fault_of_the_store(seaweedfs: ObjectStore,
 def test_keys_that_may_only_read_are_no_fault_of_the_store(moto: Moto, tmp_path: Path) -> None:
     with open_lake(moto, tmp_path) as (lake, proxy):
         proxy.spoil("status", "PUT", "race", times=10_000, status=403, code="AccessDenied")
-        [finding] = doctor.race_store(lake)
-        assert not finding.fatal
-        assert "could not be tried" in finding.what
+        [problem] = doctor.race_store(lake)
+        assert not problem.fatal
+        assert "could not be tried" in problem.what
 
 
 @pytest.mark.stack
@@ -71,5 +71,5 @@ def test_doctor_races_the_store_of_a_lake(seaweedfs: ObjectStore, tmp_path: Path
         play(own, 2)
         proxy.forget()
         found = doctor.examine(own.lake, own.settings)
-        assert [finding for finding in found if finding.fatal] == []
+        assert [problem for problem in found if problem.fatal] == []
         assert proxy.counted("race")["PUT"] >= 2 * CLIENTS * ROUNDS

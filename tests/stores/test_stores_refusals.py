@@ -15,14 +15,14 @@ from scripts.local.objectstore import ObjectStore
 from scripts.local.store_proxy import StoreProxy
 from spark_app.app.cli.exits import cause_of_end
 from spark_app.lake.delta import maintenance
-from spark_app.lake.delta.findings import Finding
 from spark_app.lake.delta.manifest import read_manifest
+from spark_app.lake.delta.problems import Problem
 from spark_app.lake.files import object_clients
 from spark_app.lake.files.state_files import numbers_of
 from spark_app.lake.files.store_errors import denied
 from spark_app.lake.lake import Lake
 from spark_app.lake.lease import DeleteRounds
-from spark_app.model.errors import ContractError, TakenOver, UnreachableError
+from spark_app.model.errors import ContractError, LeaseLost, UnreachableError
 from spark_app.recovery import doctor
 from tests.stores.test_stores_outages import on_two_machines
 from tests.support.lakes import SmallLake
@@ -137,12 +137,12 @@ def test_doctor_repairs_nothing_after_a_takeover(
     old.storage.replace("t/1.parquet", b"1")
     monkeypatch.setattr(old.lease, "_renew_once", lambda ended: None)
     new.lease.take()
-    with pytest.raises(TakenOver):
+    with pytest.raises(LeaseLost):
         old.set_aside("t")
     assert new.storage.get("t/1.parquet") == b"1"
-    found = [Finding("torn", "mend it", repair=lambda: pytest.fail("it was repaired"))]
+    found = [Problem("torn", "mend it", repair=lambda: pytest.fail("it was repaired"))]
     monkeypatch.setattr(doctor, "_examine_lake", lambda lake, settings: found)
-    with pytest.raises(TakenOver):
+    with pytest.raises(LeaseLost):
         next(doctor.repair(old, None))  # type: ignore[arg-type]
     new.lease.release()
 

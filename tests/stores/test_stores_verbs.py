@@ -20,7 +20,7 @@ from scripts.local.store_proxy import StoreProxy
 from spark_app.lake.files import object_clients
 from spark_app.lake.files.objects import ObjectStorage
 from spark_app.lake.files.storage import Storage
-from spark_app.model.errors import TakenOver, UnreachableError
+from spark_app.model.errors import LeaseLost, UnreachableError
 from tests.support.stores import SEAWEEDFS, Moto, address_in, write_credentials
 
 NAMES = ["plain", "a b", "100%", "50%25", "ümläut", "日本", "q?x=1&y", "#", "+", "a'b\"c", "=", "x" * 200]
@@ -202,7 +202,7 @@ def test_one_of_many_replaces_a_file(seaweedfs: ObjectStore) -> None:
         def swap(which: int, clients: Sequence[ObjectStorage] = clients, number: int = number) -> None:
             clients[which].swap("lease", f"{number} {which}".encode())
 
-        winner = race(swap, TakenOver)
+        winner = race(swap, LeaseLost)
         assert ObjectStorage(first.address).get("lease") == f"{number} {winner}".encode()
 
 
@@ -212,11 +212,11 @@ def test_a_file_that_another_process_changed_or_removed_is_not_replaced(store: M
     other = ObjectStorage(one.address)
     other.get("state")
     other.replace("state", b"2")
-    with pytest.raises(TakenOver, match="changed by another process"):
+    with pytest.raises(LeaseLost, match="changed by another process"):
         one.replace("state", b"3")
     assert other.get("state") == b"2"
     other.delete("state")
-    with pytest.raises(TakenOver):
+    with pytest.raises(LeaseLost):
         one.replace("state", b"3")
     assert not other.exists("state")
 

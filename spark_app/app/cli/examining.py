@@ -78,9 +78,9 @@ def doctor(
         for done in doctor.repair(own, loaded):
             tell(f"repaired    {done}")
         own.lease.give_back()
-    findings = doctor.examine(own, loaded)
-    print("\n".join(result_text.doctor_json(findings) if as_json else result_text.doctor_lines(findings)))
-    raise typer.Exit(ExitCode.LOSS if any(finding.fatal for finding in findings) else ExitCode.DONE)
+    problems = doctor.examine(own, loaded)
+    print("\n".join(result_text.doctor_json(problems) if as_json else result_text.doctor_lines(problems)))
+    raise typer.Exit(ExitCode.LOSS if any(problem.fatal for problem in problems) else ExitCode.DONE)
 
 
 def audit(

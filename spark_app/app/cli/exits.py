@@ -10,7 +10,7 @@ import time
 from spark_app.app.process import children
 from spark_app.lake.files.store_errors import is_store_error, reason
 from spark_app.lake.lease import Lease
-from spark_app.model.errors import ExitCode, ProtolakeError, TakenOver, UnreachableError
+from spark_app.model.errors import ExitCode, LeaseLost, ProtolakeError, UnreachableError
 from spark_app.model.log import log, tell
 
 HOLD_SAYS_S = 60.0
@@ -26,7 +26,7 @@ def cause_of_end(error: ProtolakeError, lease: Lease) -> ProtolakeError:
     if error.exit_code is ExitCode.LOSS and lease.epoch:
         try:
             lease.check()
-        except TakenOver as taken:
+        except LeaseLost as taken:
             return taken
         except OSError:
             return UnreachableError(f"{error}, or so it looked while the object store did not answer")

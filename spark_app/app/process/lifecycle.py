@@ -85,15 +85,15 @@ class StartBackoff:
     def begin(self) -> float:
         """Count this start as failed until `succeeded`; returns the seconds that it has to wait."""
         unit = max(self._lake.units(), default=0)
-        old = read_json(self._lake.here, self._lake.starts) or {}
+        old = read_json(self._lake.local_state, self._lake.starts) or {}
         self.failed = int(old["failed"]) if old.get("unit") == unit else 0
         with contextlib.suppress(OSError):  # a full disk is waited for later
-            write_quickly(self._lake.here, self._lake.starts, {"failed": self.failed + 1, "unit": unit}, None)
+            write_quickly(self._lake.local_state, self._lake.starts, {"failed": self.failed + 1, "unit": unit}, None)
         return pause(self.failed, self._first_s)
 
     def succeeded(self) -> None:
         """The run ended normally: the next start does not wait."""
-        self._lake.here.delete(self._lake.starts)
+        self._lake.local_state.delete(self._lake.starts)
 
 
 def pause(failed: int, first_s: float) -> float:

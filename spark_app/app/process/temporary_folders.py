@@ -32,12 +32,12 @@ def renew(lake: Lake) -> None:
     """
     digest = hashlib.sha256(str(lake.root.resolve()).encode()).hexdigest()[:16]
     usual = f"protolake-{os.getuid()}-{digest}"
-    remembered = read_json(lake.here, lake.scratch) or {}
+    remembered = read_json(lake.local_state, lake.scratch) or {}
     names = {str(base): _name(remembered.get(str(base)), usual) for base in temporary_folders()}
     own, *of_spark = folders = [_renew(Path(base), name, usual) for base, name in names.items()]
     found = {str(folder.parent): folder.name for folder in folders}
     if found != names:
-        write_quickly(lake.here, lake.scratch, found, None)
+        write_quickly(lake.local_state, lake.scratch, found, None)
     os.environ["TMPDIR"] = tempfile.tempdir = str(own)
     os.environ["SPARK_LOCAL_DIRS"] = ",".join(map(str, of_spark or [own]))
 

@@ -20,7 +20,7 @@ from posixpath import basename
 
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
-from spark_app.model.errors import TakenOver
+from spark_app.model.errors import LeaseLost
 from spark_app.model.events import RUN_ID, Event, EventRow
 from spark_app.model.log import log
 
@@ -47,7 +47,7 @@ class SpoolWriter:
             try:
                 self._write(self._unwritten)
                 self._unwritten = []
-            except TakenOver:
+            except LeaseLost:
                 self._unwritten = []  # what this process does is of no importance any more
             except OSError as error:
                 log.warning("an event could not be stored, and is stored with the next one", reason=str(error))

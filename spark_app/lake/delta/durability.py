@@ -22,7 +22,7 @@ from pathlib import Path
 from posixpath import basename
 
 from spark_app.lake.delta import log as delta_log
-from spark_app.lake.delta.findings import Finding
+from spark_app.lake.delta.problems import Problem
 from spark_app.lake.files import failpoints
 from spark_app.lake.files.state_files import read_durable, write_durably
 from spark_app.lake.lake import Lake
@@ -135,22 +135,22 @@ def mend(lake: Lake, synced: DurabilityMark, layout: TableNames) -> None:
     Raises:
         ContractError: a table cannot be repaired.
     """
-    for finding in look(lake, synced, layout):
-        if finding.repair is None:
-            raise ContractError(f"{finding.what}. {finding.remedy}")
-        log.warning(finding.what, done=finding.repair())
+    for problem in look(lake, synced, layout):
+        if problem.repair is None:
+            raise ContractError(f"{problem.what}. {problem.remedy}")
+        log.warning(problem.what, done=problem.repair())
 
 
-def look(lake: Lake, synced: DurabilityMark, layout: TableNames) -> list[Finding]:
+def look(lake: Lake, synced: DurabilityMark, layout: TableNames) -> list[Problem]:
     """Find torn logs, and logs that end before their durable version. An object store tears nothing."""
     if not lake.storage.is_local:
         return []
     with ThreadPoolExecutor(THREADS) as pool:
         found = pool.map(partial(_look_at, lake, synced, layout), lake.tables())
-    return [finding for finding in found if finding is not None]
+    return [problem for problem in found if problem is not None]
 
 
-def _look_at(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str) -> Finding | None:
+def _look_at(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str) -> Problem | None:
     known = synced.versions.get(name)
     newest = max(delta_log.versions(lake.storage, name), default=-1)
     if known is not None and newest < known:
@@ -161,7 +161,7 @@ def _look_at(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str) 
     what = f"table {name}: the machine lost power, {len(torn.files)} log files are torn, {torn.lost} of them commits"
     if not torn.left:
         return _beyond_repair(lake, synced, layout, name, what)
-    return Finding(
+    return Problem(
         what, "Start the app, which repairs the log", fatal=False, repair=partial(_set_aside, lake, name, torn.files)
     )
 
@@ -175,13 +175,13 @@ def _set_aside(lake: Lake, name: str, files: list[str]) -> str:
     return f"moved them to {lake.storage.uri(folder)}; the app commits the missing units again"
 
 
-def _older(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str, what: str) -> Finding:
+def _older(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str, what: str) -> Problem:
     """The table is a copy, or its disk lost data after an fsync. `inventory` reports missing units; the durable version
     of the earlier table does not apply to this one."""
     if layout.is_gold(name):
         return _beyond_repair(lake, synced, layout, name, what)
     remedy = "Check where this copy of the table comes from"
-    return Finding(what, remedy, fatal=False, repair=partial(_forget, synced, name))
+    return Problem(what, remedy, fatal=False, repair=partial(_forget, synced, name))
 
 
 def _forget(synced: DurabilityMark, name: str) -> str:
@@ -189,14 +189,14 @@ def _forget(synced: DurabilityMark, name: str) -> str:
     return "all of its commits are checked"
 
 
-def _beyond_repair(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str, what: str) -> Finding:
+def _beyond_repair(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str, what: str) -> Problem:
     if layout.is_gold(name):
         remedy = "Start the app: it recomputes gold"
-        return Finding(what, remedy, fatal=False, repair=partial(_renew_gold, lake, synced, name))
+        return Problem(what, remedy, fatal=False, repair=partial(_renew_gold, lake, synced, name))
     remedy = "Restore the table from a backup"
     if name == layout.events:
-        return Finding(what, f"{remedy}, or remove it: the app begins it again")
-    return Finding(what, remedy if name == layout.bronze else f"{remedy}, or remove it and run `rebuild`")
+        return Problem(what, f"{remedy}, or remove it: the app begins it again")
+    return Problem(what, remedy if name == layout.bronze else f"{remedy}, or remove it and run `rebuild`")
 
 
 def _renew_gold(lake: Lake, synced: DurabilityMark, name: str) -> str:

@@ -13,8 +13,8 @@ from functools import partial
 from spark_app.lake import cursors
 from spark_app.lake.delta.commit import TableCommitter
 from spark_app.lake.delta.durability import REMEDY, DurabilityMark
-from spark_app.lake.delta.findings import Finding
 from spark_app.lake.delta.manifest import MOST_SCANNED, Manifests
+from spark_app.lake.delta.problems import Problem
 from spark_app.lake.files.state_files import write_durably
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError
@@ -36,7 +36,7 @@ def examine(
     layout: TableNames,
     most_bytes: int = MOST_SCANNED,
     rebuild: Callable[[str], str] = lambda name: "",
-) -> list[Finding]:
+) -> list[Problem]:
     """Compare tables, state files and manifests, after every committed unit is applied.
 
     It may run beside the app: values that only grow are read in an order in which this does no harm.
@@ -63,45 +63,45 @@ def examine(
     ]
 
 
-def units_without_manifest(seen: Seen, last: int) -> list[Finding]:
+def units_without_manifest(seen: Seen, last: int) -> list[Problem]:
     """Tables with units that have no manifest; `last` is the newest manifest."""
     found = {name: unit for name, unit in seen.items() if unit is not None and unit > last}
     if not found:
         return []
     what = f"{_names(found)} has unit {max(found.values())}, but the newest manifest is {last}"
-    return [Finding(what, "Restore _protolake from a backup that is not older than the tables; nothing was removed")]
+    return [Problem(what, "Restore _protolake from a backup that is not older than the tables; nothing was removed")]
 
 
 def _behind(
     lake: Lake, seen: Seen, named: Mapping[str, int], layout: TableNames, rebuild: Callable[[str], str]
-) -> list[Finding]:
+) -> list[Problem]:
     found = sorted(name for name, unit in named.items() if (seen.get(name) or 0) < unit)
     return [_older(lake, name, seen.get(name), named[name], layout, rebuild) for name in found]
 
 
 def _older(
     lake: Lake, name: str, seen: int | None, unit: int, layout: TableNames, rebuild: Callable[[str], str]
-) -> Finding:
+) -> Problem:
     what = f"{name} is missing" if seen is None else f"{name} is an older copy, its last unit is {seen}"
     what += f", but unit {unit} wrote to it"
     if name in (layout.bronze, layout.resolved, layout.lost):
         new = ", or start a new lake" if name == layout.bronze else ""
-        return Finding(what, f"Restore it from a backup that is not older than _protolake{new}")
+        return Problem(what, f"Restore it from a backup that is not older than _protolake{new}")
     remedy = "`rebuild` adds the missing rows from bronze"
     if layout.is_silver(name):
-        return Finding(what, remedy, fatal=seen is not None, repair=lambda: rebuild(layout.name_of(name)))
+        return Problem(what, remedy, fatal=seen is not None, repair=lambda: rebuild(layout.name_of(name)))
     if seen is None:
-        return Finding(what, remedy, fatal=False, repair=lambda: rebuild(""))
+        return Problem(what, remedy, fatal=False, repair=lambda: rebuild(""))
     remedy = f"`doctor --repair` moves it aside; {remedy}"
-    return Finding(what, remedy, repair=lambda: f"{lake.set_aside(lake.table(name))}; {rebuild('')}")
+    return Problem(what, remedy, repair=lambda: f"{lake.set_aside(lake.table(name))}; {rebuild('')}")
 
 
-def _gaps(manifests: Manifests, needed: int) -> list[Finding]:
+def _gaps(manifests: Manifests, needed: int) -> list[Problem]:
     """Manifests that are missing between others. `Manifests.forget` removes the oldest, except those that stay."""
     numbers = sorted({*manifests.numbers(), *manifests.numbers()})  # a manifest may be added while the folder is listed
     pairs = itertools.dropwhile(lambda pair: manifests.stays(pair[0]), itertools.pairwise(numbers))
     return [
-        Finding(
+        Problem(
             f"manifests {one + 1} to {next_one - 1} are missing",
             "Restore them from a backup of the lake",
             fatal=next_one - 1 > needed,
@@ -111,28 +111,28 @@ def _gaps(manifests: Manifests, needed: int) -> list[Finding]:
     ]
 
 
-def _state_files(lake: Lake, layout: TableNames, last: int, has_units: bool, synced: DurabilityMark) -> list[Finding]:
+def _state_files(lake: Lake, layout: TableNames, last: int, has_units: bool, synced: DurabilityMark) -> list[Problem]:
     """State files that a lake with such tables must have. Damaged files are reported where they are read.
 
     Args:
         has_units: a unit has changed tables; before that the ledger may not exist yet.
     """
-    findings = []
+    problems = []
     storage = lake.storage
     if synced.is_ahead(last):
-        findings.append(
-            Finding(
+        problems.append(
+            Problem(
                 synced.units_without_manifest(last), REMEDY.capitalize(), repair=lambda: lake.set_aside(lake.synced)
             )
         )
     compiled = any(key.endswith(".fds") for key in storage.list(lake.schemas))
     if has_units and not storage.exists(lake.ledger) and compiled:
-        findings.append(
-            Finding(f"{storage.uri(lake.ledger)} is missing", LOST_LEDGER, repair=lambda: begin_ledger(lake))
+        problems.append(
+            Problem(f"{storage.uri(lake.ledger)} is missing", LOST_LEDGER, repair=lambda: begin_ledger(lake))
         )
     if not storage.exists(lake.admitted) and any(layout.is_silver(name) for name in lake.tables()):
-        findings.append(Finding(f"{storage.uri(lake.admitted)} is missing", "Restore it from a backup of the lake"))
-    return findings
+        problems.append(Problem(f"{storage.uri(lake.admitted)} is missing", "Restore it from a backup of the lake"))
+    return problems
 
 
 def _read_cursors(lake: Lake) -> dict[str, int | ContractError]:
@@ -146,17 +146,17 @@ def _read_cursors(lake: Lake) -> dict[str, int | ContractError]:
     return found
 
 
-def _cursors(lake: Lake, found: Mapping[str, int | ContractError], last: int) -> list[Finding]:
+def _cursors(lake: Lake, found: Mapping[str, int | ContractError], last: int) -> list[Problem]:
     """Cursors that cannot be read, or that are ahead of the manifests: the next units would never be the follower's.
     Behind one that is moved aside, gold and the events look into their tables."""
-    findings = []
+    problems = []
     for name, unit in found.items():
         key = cursors.key_of(lake, name)
         if lake.storage.exists(key) and (isinstance(unit, ContractError) or unit > last):
             what = f"{lake.storage.uri(key)} has unit {unit}, but the newest manifest is {last}"
             what = unit.what if isinstance(unit, ContractError) else what
-            findings.append(Finding(what, REMEDY.capitalize(), repair=partial(lake.set_aside, key)))
-    return findings
+            problems.append(Problem(what, REMEDY.capitalize(), repair=partial(lake.set_aside, key)))
+    return problems
 
 
 def begin_ledger(lake: Lake) -> str:

@@ -24,7 +24,7 @@ from spark_app.lake.files.state_files import read_durable, write_durably, write_
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.files.store_errors import is_store_error
 from spark_app.lake.lake import Lake
-from spark_app.model.errors import ContractError, TakenOver
+from spark_app.model.errors import ContractError, LeaseLost
 from spark_app.model.offsets import Offsets
 from spark_app.model.pauses import Pause, Pauses
 from spark_app.model.reports import FileEntry, Report, to_milliseconds
@@ -192,7 +192,7 @@ class Manifests:
         except FileExistsError:
             said = f"{self._storage.uri(key)} exists already: another process has committed a unit to this lake"
             if not self._storage.is_local:
-                raise TakenOver(said) from None
+                raise LeaseLost(said) from None
             raise ContractError(said, "stop that process, then start this one again") from None
         except OSError:
             self._lake.lease.doubt()
@@ -209,7 +209,7 @@ class Manifests:
             source = {"pauses": {name: vars(pause) for name, pause in self.pauses.items()}} if self.pauses else {}
             try:
                 return self.commit(Manifest(self.last + 1, "takeover", source, {}, counts))
-            except TakenOver:
+            except LeaseLost:
                 self._lake.lease.check()  # a third process may have the lease by now
                 self._look()  # else the process before was faster: its unit counts
 

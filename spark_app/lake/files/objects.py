@@ -30,7 +30,7 @@ from spark_app.lake.files.object_clients import AGAIN_S, ask, missing, read_cred
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.files.store_errors import NoBucket, failed, no_bucket, store_error
 from spark_app.model.address import StorageAddress
-from spark_app.model.errors import ConfigurationError, TakenOver
+from spark_app.model.errors import ConfigurationError, LeaseLost
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +49,7 @@ class ObjectStorage(Storage):
     is_local = False
 
     def __init__(self, address: StorageAddress, fence: Callable[[], None] = lambda: None):
-        """`fence`: raises `TakenOver` if this process has had the lease of the lake and lost it."""
+        """`fence`: raises `LeaseLost` if this process has had the lease of the lake and lost it."""
         self.address = address
         self._fence = fence
         self.root = address.root.rstrip("/")
@@ -206,7 +206,7 @@ class ObjectStorage(Storage):
         """Replace a file only if nobody has changed it since this process last read or wrote it.
 
         Raises:
-            TakenOver: another process has changed it.
+            LeaseLost: another process has changed it.
         """
         with self._turn(key):
             self._swap(key, data, self._known_tag(key))
@@ -227,7 +227,7 @@ class ObjectStorage(Storage):
                 found = self._has(key, data)
                 is_written = self._create(key, data) if found is None and may_be_gone else bool(found)
         if not is_written:
-            raise TakenOver(
+            raise LeaseLost(
                 f"{self.uri(key)} was changed by another process, which writes this lake now: stop one of them"
             )
 

@@ -140,7 +140,7 @@ class Storage(ABC):
                 have been removed, as those of a request that is cancelled.
 
         Raises:
-            TakenOver: another process has changed a file of an object store.
+            LeaseLost: another process has changed a file of an object store.
         """
 
     @abstractmethod

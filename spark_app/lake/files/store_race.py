@@ -13,7 +13,7 @@ from threading import Barrier
 
 from spark_app.lake.files.objects import ObjectStorage
 from spark_app.model.address import StorageAddress
-from spark_app.model.errors import TakenOver
+from spark_app.model.errors import LeaseLost
 
 CLIENTS = 8
 ROUNDS = 5
@@ -60,7 +60,7 @@ def _fault(
         together.wait()
         try:
             write(clients[number], _content(what, number))
-        except (FileExistsError, TakenOver):
+        except (FileExistsError, LeaseLost):
             return False
         return True
 

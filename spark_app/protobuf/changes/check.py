@@ -13,15 +13,15 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from spark_app.model.catalog import Decodable
 from spark_app.model.causes import Cause
 from spark_app.model.errors import UsageError
-from spark_app.model.schema_findings import SchemaFinding
+from spark_app.model.schema_changes import SchemaChange
 from spark_app.model.text import one_line
 from spark_app.protobuf.changes.comparison import mark_readded
 from spark_app.protobuf.changes.decisions import decided
 from spark_app.protobuf.changes.differences import Version, differences
-from spark_app.protobuf.changes.outcomes import Judgement, findings_of
+from spark_app.protobuf.changes.outcomes import Judgement, schema_changes_of
 from spark_app.protobuf.schemas.descriptors import compile_sources, digest
 from spark_app.protobuf.schemas.ledger import Entry, Ledger, message_types
-from spark_app.protobuf.schemas.ledger_text import finding_lines
+from spark_app.protobuf.schemas.ledger_text import schema_change_lines
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits, check_name
 from spark_app.protobuf.schemas.registry import ROOT, Sources
 from spark_app.protobuf.schemas.resolver import limits_of, subjects_of
@@ -44,12 +44,12 @@ class Verdict:
     subject: str
     before_version: int | None = None
     before_schema: int | str | None = None
-    findings: tuple[SchemaFinding, ...] = ()
+    findings: tuple[SchemaChange, ...] = ()
     refused: str = ""
 
     @property
     def warns(self) -> bool:
-        return bool(self.refused) or any(finding.severity == "warning" for finding in self.findings)
+        return bool(self.refused) or any(change.severity == "warning" for change in self.findings)
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "warns": self.warns}
@@ -85,7 +85,7 @@ def check(ledger: Ledger, settings: Settings, file: Path, subject: str = "", imp
     known, _ = message_types([*ledger.catalog().decodable.values(), Decodable(str(file), decoded, digest(decoded))])
     changes = mark_readded(differences(old, Version(new, decoded)), earlier)
     of_keys = subjects_of(settings).is_of_keys(subject)
-    return Verdict(subject, number, key, tuple(findings_of(changes, known, judgement, of_keys)))
+    return Verdict(subject, number, key, tuple(schema_changes_of(changes, known, judgement, of_keys)))
 
 
 def verdict_lines(verdict: Verdict, file: Path) -> list[str]:
@@ -97,7 +97,7 @@ def verdict_lines(verdict: Verdict, file: Path) -> list[str]:
         return [f"{file} is the first version of {verdict.subject} that the lake knows: there is nothing to compare"]
     lines = [
         f"{file} compared with v{verdict.before_version} of {verdict.subject}, schema {verdict.before_schema}",
-        *finding_lines(verdict.findings),
+        *schema_change_lines(verdict.findings),
     ]
     return lines if verdict.findings else [*lines, "    no differences"]
 

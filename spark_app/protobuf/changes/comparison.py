@@ -19,9 +19,9 @@ import pyarrow as pa
 from spark_app.lake.delta.merged_columns import type_at
 from spark_app.model.catalog import Decodable, SchemaKey
 from spark_app.model.log import log
-from spark_app.model.schema_findings import Comparison
+from spark_app.model.schema_changes import Comparison
 from spark_app.protobuf.changes.differences import Change, Version, differences
-from spark_app.protobuf.changes.outcomes import Judgement, findings_of
+from spark_app.protobuf.changes.outcomes import Judgement, schema_changes_of
 from spark_app.protobuf.schemas.descriptors import CompileUnavailable
 from spark_app.protobuf.schemas.ledger import Entry, Ledger, message_schemas, message_types
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits
@@ -187,7 +187,7 @@ class SchemaComparer:
         policy = entry.accepted
         if entry.is_stopped:  # it stays so whatever the settings say today
             policy = "pause" if entry.is_paused else "quarantine"
-        found = findings_of(changes, columns, self._judgement.accepting(policy, entry.stopped_by), of_keys)
+        found = schema_changes_of(changes, columns, self._judgement.accepting(policy, entry.stopped_by), of_keys)
         return Comparison(
             before.subject,
             before.version,
@@ -215,14 +215,14 @@ def _was_there(change: Change, known: list[dict[str, pa.Schema]]) -> bool:
 
 def _say(key: SchemaKey, comparison: Comparison) -> None:
     where = {"schema": key, "subject": comparison.subject, "version": comparison.version}
-    for finding in comparison.warnings:
+    for change in comparison.warnings:
         log.warning(
             "a schema version changes its tables",
             **where,
             before=comparison.before_version,
-            message=finding.message,
-            kind=finding.kind,
-            said=finding.said,
+            message=change.message,
+            kind=change.kind,
+            said=change.said,
         )
     if comparison.left_out:
         log.warning("more differences of a schema version are not kept", **where, left_out=comparison.left_out)

@@ -27,7 +27,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from spark_app.model.catalog import SchemaKey
-from spark_app.model.schema_findings import Kind, Policy
+from spark_app.model.schema_changes import Kind, Policy
 from spark_app.model.text import one_line
 from spark_app.protobuf.changes.comparison import MOST_EARLIER, mark_readded
 from spark_app.protobuf.changes.declarations import Place, declared_names, reserved_names, type_name, with_names

@@ -17,7 +17,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from spark_app.model.record_schemas import RESERVED
-from spark_app.model.schema_findings import Kind
+from spark_app.model.schema_changes import Kind
 from spark_app.protobuf.changes.declarations import Place, declared, oneof_of, reserved, reserved_names, type_name
 from spark_app.protobuf.columns.decimals import declared_type
 from spark_app.protobuf.columns.types import (

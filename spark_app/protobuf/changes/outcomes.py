@@ -12,14 +12,14 @@ from typing import Literal
 import pyarrow as pa
 
 from spark_app.lake.delta.merged_columns import grows, type_at
-from spark_app.model.schema_findings import (
+from spark_app.model.schema_changes import (
     DECIDING,
     DEFAULTS,
     NEW_TYPE,
     STOPPING,
     Kind,
     Policy,
-    SchemaFinding,
+    SchemaChange,
     Severity,
     suited,
 )
@@ -111,9 +111,9 @@ class Judgement:
 BY_OUTCOME = Judgement()
 
 
-def findings_of(
+def schema_changes_of(
     changes: Iterable[Change], known: Mapping[str, pa.Schema], judgement: Judgement, of_keys: bool = False
-) -> list[SchemaFinding]:
+) -> list[SchemaChange]:
     """The differences with their outcomes, warnings first.
 
     Args:
@@ -126,8 +126,8 @@ def findings_of(
         names = change.was, change.message
         if names not in tables:
             tables[names] = _table_columns(names, known)
-        found.append(_finding_of_key(change) if of_keys else _finding(change, tables[names], judgement))
-    return sorted(found, key=lambda finding: finding.severity != "warning")
+        found.append(_schema_change_of_key(change) if of_keys else _schema_change(change, tables[names], judgement))
+    return sorted(found, key=lambda change: change.severity != "warning")
 
 
 def _table_columns(names: tuple[str, str], known: Mapping[str, pa.Schema]) -> pa.Schema:
@@ -136,7 +136,7 @@ def _table_columns(names: tuple[str, str], known: Mapping[str, pa.Schema]) -> pa
     return table_columns(types, known)
 
 
-def _finding(change: Change, table: pa.Schema, judgement: Judgement) -> SchemaFinding:
+def _schema_change(change: Change, table: pa.Schema, judgement: Judgement) -> SchemaChange:
     fit = _fit(change, table, judgement.routing)
     policy = judgement.policies.get(change.kind)
     wrong = policy not in ("accept", "alias") if policy else change.kind in MEANING or fit != "fits"
@@ -144,15 +144,15 @@ def _finding(change: Change, table: pa.Schema, judgement: Judgement) -> SchemaFi
     return _said(change, "warning" if wrong else "info", outcome)
 
 
-def _finding_of_key(change: Change) -> SchemaFinding:
+def _schema_change_of_key(change: Change) -> SchemaChange:
     return _said(change, "info", "the column _key has the JSON text of each key by its own schema")
 
 
-def _said(change: Change, severity: Severity, outcome: str) -> SchemaFinding:
+def _said(change: Change, severity: Severity, outcome: str) -> SchemaChange:
     said = f"{difference(change)}: {outcome}"
     old, new = (_short(text, LONGEST_DECLARATION) for text in (change.old, change.new))
     path, message = _short(change.path), _short(change.message)
-    return SchemaFinding(change.kind, message, path, old, new, severity, said)
+    return SchemaChange(change.kind, message, path, old, new, severity, said)
 
 
 def difference(change: Change) -> str:

@@ -34,7 +34,7 @@ class SchemaEvents:
         if found is None or not found.findings:
             return
         said = f"Schema {entry.key}, {found.where}, differs from the version before it"
-        details = {"schema": entry.key, "findings": [asdict(finding) for finding in found.findings[:MOST_FINDINGS]]}
+        details = {"schema": entry.key, "findings": [asdict(change) for change in found.findings[:MOST_FINDINGS]]}
         self._tell(Event("schema_changed", said, "WARN" if found.warnings else "INFO", details=details))
 
 

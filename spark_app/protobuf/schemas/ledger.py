@@ -24,7 +24,7 @@ from spark_app.model.catalog import Catalog, Decodable, Form, MessageIndex, Numb
 from spark_app.model.causes import Cause
 from spark_app.model.columns import Aliases
 from spark_app.model.errors import ContractError
-from spark_app.model.schema_findings import Comparison, Kind, Policy
+from spark_app.model.schema_changes import Comparison, Kind, Policy
 from spark_app.protobuf.changes.differences import Version
 from spark_app.protobuf.changes.message_aliases import find_aliases
 from spark_app.protobuf.columns.types import arrow_schema
@@ -172,7 +172,7 @@ class Ledger:
         person decides with their changes. The status thread calls this, too."""
         decodable = (e for e in list(self.entries.values()) if e.outcome == "decodable")
         compared = [comparison for e in decodable if (comparison := self.comparison_of(e))]
-        newest = (f"{c.where}: {finding.said}" for c in reversed(compared) for finding in c.warnings)
+        newest = (f"{c.where}: {change.said}" for c in reversed(compared) for change in c.warnings)
         count = sum(len(c.warnings) for c in compared)
         stopped = {str(e.key): e.detail for e in list(self.entries.values()) if e.is_stopped}
         return {"count": count, "newest": list(itertools.islice(newest, NEWEST_WARNINGS)), "stopped": stopped}

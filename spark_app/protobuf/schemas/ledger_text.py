@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ContractError
-from spark_app.model.schema_findings import Comparison, SchemaFinding
+from spark_app.model.schema_changes import Comparison, SchemaChange
 from spark_app.model.text import one_line
 from spark_app.protobuf.changes.declarations import file_lines
 from spark_app.protobuf.schemas.ledger import Entry, Ledger
@@ -57,10 +57,10 @@ def schemas_json(ledger: Ledger, diff: bool) -> list[dict[str, Any]]:
     return found
 
 
-def finding_lines(findings: Iterable[SchemaFinding]) -> Iterator[str]:
-    """A line per finding."""
-    for finding in findings:
-        yield f"    {finding.severity:<9}{finding.said}"
+def schema_change_lines(findings: Iterable[SchemaChange]) -> Iterator[str]:
+    """A line per change."""
+    for change in findings:
+        yield f"    {change.severity:<9}{change.said}"
 
 
 def side_by_side(old: list[str], new: list[str]) -> list[str]:
@@ -128,7 +128,7 @@ def _names(messages: list[str]) -> str:
 
 def _finding_lines(compared: Comparison) -> list[str]:
     left_out = [f"    {compared.left_out:,} more differences are not kept"] if compared.left_out else []
-    return [*finding_lines(compared.findings), *left_out]
+    return [*schema_change_lines(compared.findings), *left_out]
 
 
 def _diff(ledger: Ledger, entry: Entry, compared: Comparison) -> list[str]:

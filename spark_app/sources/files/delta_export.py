@@ -17,8 +17,8 @@ from spark_app.lake.files.state_files import read_durable, read_json, write_dura
 from spark_app.lake.files.storage import Storage
 from spark_app.model.errors import ContractError
 from spark_app.sources.files.folder import NO_TEXT, Listed, SourceFolder, as_text, is_text
+from spark_app.sources.files.ingested import IngestedFile, IngestedFiles
 from spark_app.sources.files.planning import Due
-from spark_app.sources.files.taken import TakenFile, TakenFiles
 
 LOG = "_delta_log"
 REMEDY = "take the table into a new lake, or restore its log"
@@ -85,7 +85,7 @@ class DeltaListing:
     def __init__(
         self,
         folder: SourceFolder,
-        taken: TakenFiles,
+        taken: IngestedFiles,
         storage: Storage,
         state: str,
         version: int,
@@ -231,10 +231,10 @@ class DeltaListing:
             else:
                 self.gone[as_text(key)] = NO_TEXT
 
-    def known(self, keys: Iterable[str]) -> dict[str, TakenFile]:
+    def known(self, keys: Iterable[str]) -> dict[str, IngestedFile]:
         return self._taken.look_up(list(keys))
 
-    def taken(self, files: Iterable[TakenFile]) -> None:
+    def taken(self, files: Iterable[IngestedFile]) -> None:
         for file in files:
             if file.done == file.rows:
                 self._due.pop(file.key, None)

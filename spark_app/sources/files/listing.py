@@ -16,9 +16,9 @@ import pyarrow as pa
 from spark_app.settings.models import Source
 from spark_app.sources.files.delta_export import LOG, appeared
 from spark_app.sources.files.folder import NO_TEXT, Listed, SourceFolder, as_text, is_text
+from spark_app.sources.files.ingested import IngestedFile, IngestedFiles
 from spark_app.sources.files.planning import Due
 from spark_app.sources.files.scanning import format_of
-from spark_app.sources.files.taken import TakenFile, TakenFiles
 
 LOOKED_UP = 100_000  # keys at once
 MOST_FOUND = 100_000  # files of one list, for the sake of memory
@@ -36,22 +36,22 @@ class FolderListing:
 
     version = -1
 
-    def __init__(self, folder: SourceFolder, taken: TakenFiles, known: pa.Table, source: Source):
+    def __init__(self, folder: SourceFolder, taken: IngestedFiles, known: pa.Table, source: Source):
         """`known` are the taken files."""
         self._folder = folder
         self._taken = taken
         self._source = source
         self.resting: dict[str, tuple[Listed, float]] = {}
         self.gone: dict[str, str] = {}
-        self._near: dict[str, TakenFile] = {}  # the taken files after the cursor
+        self._near: dict[str, IngestedFile] = {}  # the taken files after the cursor
         self._cursor = ""
         self._full_due = 0.0  # monotonic
         last = known.sort_by("key").slice(max(0, len(known) - source.late_keys)) if len(known) else known
         for row in last.to_pylist():
-            self._near[row["key"]] = TakenFile(**row)
+            self._near[row["key"]] = IngestedFile(**row)
         self._move_cursor()
 
-    def taken(self, files: Iterable[TakenFile]) -> None:
+    def taken(self, files: Iterable[IngestedFile]) -> None:
         """Note files that are in the ledger now."""
         self._near |= {file.key: file for file in files if file.key > self._cursor}
         if len(self._near) > 2 * self._source.late_keys:
@@ -66,7 +66,7 @@ class FolderListing:
             self._cursor = keys[-self._source.late_keys]
             self._near = {key: self._near[key] for key in keys if key > self._cursor}
 
-    def known(self, keys: Iterable[str]) -> dict[str, TakenFile]:
+    def known(self, keys: Iterable[str]) -> dict[str, IngestedFile]:
         """The newest entries of those keys that were taken."""
         wanted = list(keys)
         near = {key: self._near[key] for key in wanted if key in self._near}
@@ -151,6 +151,6 @@ class FolderListing:
         return False
 
 
-def _is_new(listed: Listed, entry: TakenFile | None) -> bool:
+def _is_new(listed: Listed, entry: IngestedFile | None) -> bool:
     """Whether a file is not taken, or may have been replaced since."""
     return entry is None or not entry.is_as(listed)

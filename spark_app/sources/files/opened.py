@@ -13,9 +13,9 @@ from spark_app.settings.models import Settings
 from spark_app.sources.files.columns import SourceColumns
 from spark_app.sources.files.delta_export import LOG, DeltaListing, began_in, lost
 from spark_app.sources.files.folder import open_folder
+from spark_app.sources.files.ingested import IngestedFile, IngestedFiles, files_of
 from spark_app.sources.files.listing import FolderListing
 from spark_app.sources.files.planning import Listing, Plan, Planner
-from spark_app.sources.files.taken import TakenFile, TakenFiles, files_of
 
 MOST_NAMED = 20  # broken files in the status
 
@@ -37,11 +37,11 @@ class OpenedSource:
         self._manifests = manifests
         self._name = settings.source.name
         self.folder = open_folder(settings.source_address)
-        self._taken = TakenFiles(lake.storage, lake.taken)
+        self._taken = IngestedFiles(lake.storage, lake.ingested)
         self.catch_up()
         known = self._taken.check(self.end)
         self._files, self._newest = len(known), pc.max(known["time"]).as_py()
-        open_files = [TakenFile(**row) for row in known.filter(pc.less(known["done"], known["rows"])).to_pylist()]
+        open_files = [IngestedFile(**row) for row in known.filter(pc.less(known["done"], known["rows"])).to_pylist()]
         self._listing = self._list(settings, known)
         columns = SourceColumns.of(settings.source)
         self.planner = Planner(
@@ -49,7 +49,7 @@ class OpenedSource:
         )
 
     def _list(self, settings: Settings, known: Any) -> Listing:
-        kind, storage, state = settings.source.format, self._lake.storage, self._lake.taken
+        kind, storage, state = settings.source.format, self._lake.storage, self._lake.ingested
         last = self._manifests.last_ingest
         version = last.source.get("version", -1) if last else -1
         if kind == "delta" or (kind == "auto" and self.folder.exists(LOG)):

@@ -16,9 +16,9 @@ from spark_app.model.errors import ContractError, first_message_line
 from spark_app.settings.models import Batch
 from spark_app.sources.files.columns import SourceColumns
 from spark_app.sources.files.folder import Changed, Listed, SourceFolder
+from spark_app.sources.files.ingested import IngestedFile
 from spark_app.sources.files.input import FileFailed, Part
 from spark_app.sources.files.scanning import PARQUET, Scan, Unreadable, format_of, may_pass, prove, scan
-from spark_app.sources.files.taken import TakenFile
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ REPLACED = "restore the file as it was, and give other content a name of its own
 UNDECODABLE = "write its records into a file that can be read, and take the folder into a new lake"
 REFUSED_S = 60.0  # after which a file that the system refused to read is tried again
 
-Due = tuple[Listed, TakenFile | None]  # a file, and its entry if the ledger has one
+Due = tuple[Listed, IngestedFile | None]  # a file, and its entry if the ledger has one
 
 
 class Listing(Protocol):
@@ -44,9 +44,9 @@ class Listing(Protocol):
     @property
     def resting(self) -> Collection[str]: ...
 
-    def known(self, keys: Iterable[str]) -> dict[str, TakenFile]: ...
+    def known(self, keys: Iterable[str]) -> dict[str, IngestedFile]: ...
 
-    def taken(self, files: Iterable[TakenFile]) -> None: ...
+    def taken(self, files: Iterable[IngestedFile]) -> None: ...
 
     def without_rows(self, key: str) -> None: ...
 
@@ -66,7 +66,7 @@ class Plan:
     start: int
     end: int
     parts: tuple[Part, ...]
-    files: tuple[TakenFile, ...]
+    files: tuple[IngestedFile, ...]
 
     def source(self, version: int) -> dict[str, Any]:
         """What the manifest says of it."""
@@ -124,9 +124,14 @@ class Planner:
     """
 
     def __init__(
-        self, folder: SourceFolder, listing: Listing, columns: SourceColumns, batch: Batch, open_file: TakenFile | None
+        self,
+        folder: SourceFolder,
+        listing: Listing,
+        columns: SourceColumns,
+        batch: Batch,
+        open_file: IngestedFile | None,
     ):
-        """`open_file` is the file that is taken in part."""
+        """`open_file` is the file that is ingested in part."""
         self._folder = folder
         self._listing = listing
         self._columns = columns
@@ -138,7 +143,7 @@ class Planner:
         self._scans: dict[str, tuple[Listed, Scan]] = {}
         self._proven: Listed | None = None  # the last file that was proven
         self._kept_out: dict[str, _KeptOut] = {}
-        self._touched: dict[str, TakenFile] = {}  # taken files with the same content and a new time
+        self._touched: dict[str, IngestedFile] = {}  # taken files with the same content and a new time
 
     @property
     def broken(self) -> dict[str, str]:
@@ -188,7 +193,7 @@ class Planner:
 
     def _fill(self, start: int) -> tuple[Plan, bool]:
         """(the plan, whether the limits of a batch end it)"""
-        load, files, at, full = _Load(self._batch), list[TakenFile](), start, False
+        load, files, at, full = _Load(self._batch), list[IngestedFile](), start, False
         for listed, entry in self._candidates():
             found = self._scan(listed, entry)
             if found is not None and entry is not None and entry.digest != found.digest:
@@ -203,7 +208,7 @@ class Planner:
             if entry is None and load.splits(found) and not self._is_proven(listed):
                 continue
             stamped = _stamped(
-                entry or TakenFile(listed.key, 0, 0, listed.time, found.digest, at, 0, found.rows), listed
+                entry or IngestedFile(listed.key, 0, 0, listed.time, found.digest, at, 0, found.rows), listed
             )
             done, full = _take(load, replace(listed, time=stamped.time), stamped, found)
             if done > stamped.done:
@@ -235,7 +240,7 @@ class Planner:
             if self._open is None or listed.key != self._open.key:
                 yield listed, entry
 
-    def _scan(self, listed: Listed, entry: TakenFile | None) -> Scan | None:
+    def _scan(self, listed: Listed, entry: IngestedFile | None) -> Scan | None:
         """None = the file is not to be taken now."""
         known = self._scans.get(listed.key)
         if known is not None and known[0] == listed:
@@ -264,7 +269,7 @@ class Planner:
             self._proven = self._read(listed, None, lambda: prove(self._folder, listed, self._columns))
         return self._proven is not None
 
-    def _read(self, listed: Listed, entry: TakenFile | None, read: Callable[[], T]) -> T | None:
+    def _read(self, listed: Listed, entry: IngestedFile | None, read: Callable[[], T]) -> T | None:
         """What `read` returns; None = the file is not to be taken now.
 
         Raises:
@@ -322,16 +327,16 @@ class Planner:
         return self._folder.look(failure.key) == found[0]
 
 
-def _part(entry: TakenFile) -> str:
+def _part(entry: IngestedFile) -> str:
     return f"{entry.done:,} of its {entry.rows:,} rows are taken"
 
 
-def _stamped(entry: TakenFile, listed: Listed) -> TakenFile:
+def _stamped(entry: IngestedFile, listed: Listed) -> IngestedFile:
     """The entry of a file that is looked at as it is now."""
     return replace(entry, size=listed.size, changed=listed.changed, tag=listed.tag)
 
 
-def _take(load: _Load, listed: Listed, entry: TakenFile, found: Scan) -> tuple[int, bool]:
+def _take(load: _Load, listed: Listed, entry: IngestedFile, found: Scan) -> tuple[int, bool]:
     """Plan the pieces after the entry's rows. Returns (rows that are done then, whether the load is full)."""
     done = entry.done
     for piece in found.pieces:

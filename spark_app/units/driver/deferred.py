@@ -252,7 +252,7 @@ class DeferredDecoder:
         self._unit_lock = unit_lock
         self._table = opened.settings.tables.layout.deferred
         self._waiting = DeferredFiles(opened.units.committer.tables, self._table)
-        self._attempts = SizeBackoff(opened.lake.here, opened.lake.deferred, opened.settings.batch.max_attempts)
+        self._attempts = SizeBackoff(opened.lake.local_state, opened.lake.deferred, opened.settings.batch.max_attempts)
         self._resolved = pa.array([], pa.string())
         self._resolved_of: Catalog | None = None
 

@@ -142,9 +142,9 @@ class Ingest:
             self._opened.commit(report, "ingest", source | {"start": start, "end": end, "topic_ids": origin.topic_ids})
         except OSError as error:
             if is_store_error(error):
-                self._lake.here.delete(self._attempts)  # the failure is not caused by the records
+                self._lake.local_state.delete(self._attempts)  # the failure is not caused by the records
             raise
-        self._lake.here.delete(self._attempts)
+        self._lake.local_state.delete(self._attempts)
         self.batch_description = ""
         self._status.batch_done(self._manifests.last, report, time.monotonic() - began)
         return report.bronze
@@ -165,7 +165,7 @@ class Ingest:
             self._confirm(origin.topic_ids)
         except BaseException:
             self._units.discard(report)
-            self._lake.here.delete(self._attempts)  # the failure is not caused by the records
+            self._lake.local_state.delete(self._attempts)  # the failure is not caused by the records
             raise
 
     def _in_place(self, origin: UnitOptions) -> bool:
@@ -201,21 +201,21 @@ class Ingest:
             try:
                 return self._pass(start, end, replace(origin, land_only=land_only))
             except SchemaBump:
-                self._lake.here.delete(self._attempts)
+                self._lake.local_state.delete(self._attempts)
                 raise
             except (ReadFailed, ConfigurationError):  # the failure is Kafka's or a worker's, not caused by the records
-                self._lake.here.delete(self._attempts)
+                self._lake.local_state.delete(self._attempts)
                 self.batch_description = ""
                 raise
             except ConnectionError:
                 raise  # the JVM is gone, so this process exits; the attempt stays counted
             except (PySparkException, Py4JJavaError, OSError) as error:
                 if (cause := cause_of(error)) is not None:
-                    self._lake.here.delete(self._attempts)
+                    self._lake.local_state.delete(self._attempts)
                     raise cause from None
                 full = is_full(error)
                 if full:
-                    self._lake.here.delete(self._attempts)
+                    self._lake.local_state.delete(self._attempts)
                     self.batch_description = ""
                 last = tries > self._settings.batch.max_attempts + MAX_LAND_ATTEMPTS and not full
                 if self._stop.is_set() or last:
@@ -228,9 +228,9 @@ class Ingest:
 
     def _count_attempt(self, named: Offsets) -> int:
         """The number of attempts at the batch with this name, including this one; survives a crash."""
-        old = read_json(self._lake.here, self._attempts) or {}
+        old = read_json(self._lake.local_state, self._attempts) or {}
         tries = int(old["tries"]) + 1 if old.get("end") == named else 1
-        write_quickly(self._lake.here, self._attempts, {"end": named, "tries": tries}, "attempt")
+        write_quickly(self._lake.local_state, self._attempts, {"end": named, "tries": tries}, "attempt")
         return tries
 
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 from spark_app.lake.delta import durability, inventory
 from spark_app.lake.delta import parquet as files
 from spark_app.lake.delta.commit import TableCommitter
-from spark_app.lake.delta.findings import refuse
 from spark_app.lake.delta.maintenance import Maintainer
 from spark_app.lake.delta.manifest import Change, Kind, Manifest, Manifests, counts_of
+from spark_app.lake.delta.problems import refuse
 from spark_app.lake.delta.rewrite import Merger
 from spark_app.lake.files.disk import is_full
 from spark_app.lake.files.store_errors import is_store_error

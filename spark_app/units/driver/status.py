@@ -16,7 +16,7 @@ from typing import Any
 from spark_app.lake.files.state_files import read_json, write_quickly
 from spark_app.lake.lake import Lake
 from spark_app.model.causes import DROPPED
-from spark_app.model.errors import TakenOver
+from spark_app.model.errors import LeaseLost
 from spark_app.model.events import Event
 from spark_app.model.log import log
 from spark_app.model.reports import Report, add_counts, add_outcomes, to_milliseconds
@@ -288,7 +288,7 @@ class Status:
             span = max(moment - self._recent[0][0], 1.0) if self._recent else 1.0
             quiet = round(self._sources.quiet_s(), 1)
             self.value.update(parts, rate=round(rows / span, 1), lag=lag, quiet_s=quiet, updated_at=now())
-            with contextlib.suppress(TakenOver):  # the status is that of the process that has the lease
+            with contextlib.suppress(LeaseLost):  # the status is that of the process that has the lease
                 write_quickly(self._lake.storage, self._lake.status, self.value, step=None, owned=True)
 
 

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_app.lake.delta.findings import refuse
+from spark_app.lake.delta.problems import refuse
 from spark_app.lake.files import failpoints
 from spark_app.lake.files.disk import is_full
 from spark_app.model.errors import ConfigurationError, ProtolakeError, UnreachableError, last_message_line

@@ -214,7 +214,7 @@ class UnitRunner:
             land_only=origin.land_only,
             definitions=self._definitions_of(origin, routing),
             held=self._held(origin, failing),
-            here=self._lake.here.root,
+            local_state=self._lake.local_state.root,
             field_ids=origin.storage is None,
         )
 

@@ -17,8 +17,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from spark_app.lake.delta.findings import Finding, refuse
 from spark_app.lake.delta.manifest import Manifest, follows
+from spark_app.lake.delta.problems import Problem, refuse
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError
@@ -32,11 +32,11 @@ CHECKSUM = b"crc\0"
 
 def is_there(lake: Lake) -> bool:
     """True if there is a checkpoint to continue from; otherwise the manifests give the start."""
-    return lake.here.exists(f"{lake.checkpoint}/offsets")
+    return lake.local_state.exists(f"{lake.checkpoint}/offsets")
 
 
-def examine(lake: Lake, last: Manifest | None) -> list[Finding]:
-    """Compare the checkpoint with the manifests; at most one finding. `last` is the last unit that moved the
+def examine(lake: Lake, last: Manifest | None) -> list[Problem]:
+    """Compare the checkpoint with the manifests; at most one problem. `last` is the last unit that moved the
     offsets."""
     if last is None or not is_there(lake):
         return []
@@ -44,7 +44,7 @@ def examine(lake: Lake, last: Manifest | None) -> list[Finding]:
         fault = _fault(lake.path(lake.checkpoint), last)
     except (ContractError, OSError) as error:
         fault = str(error)
-    return [Finding(fault, REMEDY, repair=lambda: set_aside(lake))] if fault else []
+    return [Problem(fault, REMEDY, repair=lambda: set_aside(lake))] if fault else []
 
 
 def check(lake: Lake, last: Manifest | None, rebooted: bool) -> None:
@@ -62,16 +62,16 @@ def check(lake: Lake, last: Manifest | None, rebooted: bool) -> None:
     found = examine(lake, last)
     if found and not lake.storage.is_local:  # another machine has gone on with the lake
         return forget(lake, found[0].what)
-    for finding in found if rebooted else ():
-        if finding.repair is not None:
-            log.warning(finding.what, done=finding.repair())
+    for problem in found if rebooted else ():
+        if problem.repair is not None:
+            log.warning(problem.what, done=problem.repair())
             found = examine(lake, last)
     refuse(found)
 
 
 def set_aside(lake: Lake) -> str:
     """Keep the checkpoint under another name, on this machine as it is; returns what was done."""
-    return lake.set_aside(lake.checkpoint, here=True)
+    return lake.set_aside(lake.checkpoint, is_local=True)
 
 
 def forget(lake: Lake, why: str) -> None:
@@ -79,10 +79,10 @@ def forget(lake: Lake, why: str) -> None:
     log.warning("checkpoint recreated from the manifests", reason=why)
     old = f"{lake.checkpoint}.old"
     with failpoints.around("checkpoint"):
-        lake.here.delete_all(old)
-        if lake.here.exists(lake.checkpoint):
-            lake.here.move(lake.checkpoint, old)  # in one step: `check` rejects half a checkpoint
-        lake.here.delete_all(old)
+        lake.local_state.delete_all(old)
+        if lake.local_state.exists(lake.checkpoint):
+            lake.local_state.move(lake.checkpoint, old)  # in one step: `check` rejects half a checkpoint
+        lake.local_state.delete_all(old)
 
 
 def read_offsets(path: Path) -> Offsets:

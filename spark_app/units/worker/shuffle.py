@@ -82,7 +82,7 @@ def _gatherer_of(name: str, gatherers: int) -> int:
 
 def gather(packs: Iterable[Pack], plan: TaskPlan, ids: FieldIds, task: str) -> Report:
     """Write the packed rows of all tasks to one file per table; `task` is part of the file names and must be unique."""
-    failpoints.arm(plan.here)
+    failpoints.arm(plan.local_state)
     watch, report, numbers = Stopwatch(), Report(), dict[str, int]()
     buffers = Buffers(plan, ids, task)
 

@@ -63,7 +63,7 @@ def run_and_pack(
 ) -> tuple[Report, dict[int, Pack]]:
     """As `run`, but the rows that are left at the end of tables with few of them are packed for the plan's gathering
     tasks. The report counts them, and those tasks report their files."""
-    failpoints.arm(plan.here)
+    failpoints.arm(plan.local_state)
     watch = Stopwatch()
     work = _TaskRun(plan, catalog, task, watch)
     for batch, is_large in _split_large_records(batches, plan.own_file_bytes):

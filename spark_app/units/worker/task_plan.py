@@ -45,7 +45,7 @@ class TaskPlan:
         bronze_compression: of bronze's.
         gatherers: tasks that write the rows of small silver tables, which the others send them; 0 = each task writes
             all of its rows.
-        here: folder of the driver's machine in which a test arms failpoints.
+        local_state: folder of the driver's machine in which a test arms failpoints.
     """
 
     storage: Storage
@@ -72,7 +72,7 @@ class TaskPlan:
     compression: str = "zstd"
     bronze_compression: str = "zstd"
     gatherers: int = 0
-    here: str = ""
+    local_state: str = ""
 
     @property
     def are_judged(self) -> bool:

@@ -79,7 +79,7 @@ def test_the_list_as_json(lake: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     first, second, *_ = json.loads(capsys.readouterr().out)
     assert (first["schema"], first["subjects"], first["messages"]) == (11, {SUBJECT: 1}, ["Event"])
     assert first["compared"]["findings"] == first["differences"] == []
-    assert [finding["said"] for finding in second["compared"]["findings"]] == [RENAMED]
+    assert [change["said"] for change in second["compared"]["findings"]] == [RENAMED]
     assert second["differences"]
 
 
@@ -162,8 +162,8 @@ def test_a_check_says_what_the_policy_does(lake: Path, tmp_path: Path, policy: s
     file = tmp_path / "new.proto"
     file.write_text(f"{PROTO3}message Event {{ string total = 1; }}")
     settings = SETTINGS.model_copy(update={"schemas": Schemas(changes={"rename": policy})})  # type: ignore[dict-item]
-    [finding] = schema_check.check(Ledger(Lake(lake)), settings, file).findings
-    assert (finding.severity, finding.said) == (severity, f"field points was renamed to total: {said}")
+    [change] = schema_check.check(Ledger(Lake(lake)), settings, file).findings
+    assert (change.severity, change.said) == (severity, f"field points was renamed to total: {said}")
 
 
 def test_a_file_that_does_not_compile_warns(lake: Path, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_imports_come_from_a_folder(lake: Path, tmp_path: Path) -> None:
     head = f'{PROTO3}import "shop/home.proto"; import "google/protobuf/timestamp.proto";\n'
     file = proto(tmp_path, f"{V2} Home home = 2; google.protobuf.Timestamp at = 3;", head)
     assert "shop/home.proto" in check(lake, file).refused
-    assert [finding.path for finding in check(lake, file, imports=tmp_path / "types").findings] == ["home", "at"]
+    assert [change.path for change in check(lake, file, imports=tmp_path / "types").findings] == ["home", "at"]
 
 
 def test_imports_come_from_the_version_before(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_imports_come_from_the_version_before(tmp_path: Path) -> None:
     ledger.add_decodable(1, known.descriptor_set, 0.0, subjects={SUBJECT: 1})
     ledger.save()
     file = proto(tmp_path, "Home home = 1; Home other = 2;", f'{PROTO3}import "home.proto";\n')
-    assert [finding.path for finding in check(tmp_path / "lake", file).findings] == ["other"]
+    assert [change.path for change in check(tmp_path / "lake", file).findings] == ["other"]
 
 
 def test_an_import_outside_the_folder_is_refused(lake: Path, tmp_path: Path) -> None:

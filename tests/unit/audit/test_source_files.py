@@ -22,7 +22,7 @@ from spark_app.model.errors import ContractError, UnreachableError
 from spark_app.model.offsets import Span
 from spark_app.settings.models import Settings
 from spark_app.sources.files.columns import SourceColumns
-from spark_app.sources.files.taken import TakenFile, TakenFiles
+from spark_app.sources.files.ingested import IngestedFile, IngestedFiles
 
 COLUMNS = SourceColumns("value", "key", "headers", "timestamp")
 KINDS = [pa.int64(), *map(pa.timestamp, ("ms", "us", "ns"))]  # Parquet has no seconds
@@ -35,9 +35,9 @@ def settings_of(folder: Path) -> Settings:
 def ledger_of(folder: Path, files: int) -> Lake:
     """A ledger of files of two rows, with a segment for each."""
     lake = Lake(folder / "lake")
-    ledger = TakenFiles(lake.storage, lake.taken)
+    ledger = IngestedFiles(lake.storage, lake.ingested)
     for number in range(files):
-        ledger.add(number + 1, [TakenFile(f"{number}.json", 10, 1, 1, "d" * 64, 2 * number, 2, 2)])
+        ledger.add(number + 1, [IngestedFile(f"{number}.json", 10, 1, 1, "d" * 64, 2 * number, 2, 2)])
     return lake
 
 
@@ -57,8 +57,8 @@ def read_by_both(folder: Path, name: str, written: pa.Table | str) -> tuple[Reco
     bronze.add_bronze(pa.Table.from_batches([batch]))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     lake = Lake(folder / "lake")
-    file = TakenFile(name, 10, 1, 7000, digest, 0, len(batch), len(batch))
-    TakenFiles(lake.storage, lake.taken).add(1, [file])
+    file = IngestedFile(name, 10, 1, 7000, digest, 0, len(batch), len(batch))
+    IngestedFiles(lake.storage, lake.ingested).add(1, [file])
     return bronze, Files(settings_of(folder)).read([Span("files", 0, 0, len(batch))], 1 << 30)[0]
 
 
@@ -123,7 +123,7 @@ def test_the_audit_reads_the_lines_that_the_app_reads(tmp_path: Path) -> None:
 def test_a_ledger_with_a_missing_segment_is_refused(tmp_path: Path) -> None:
     lake = ledger_of(tmp_path, 4)
     assert Files(settings_of(tmp_path)).ends("files") == {0: 8}
-    sorted(lake.path(lake.taken).glob("*.parquet"))[1].unlink()
+    sorted(lake.path(lake.ingested).glob("*.parquet"))[1].unlink()
     with pytest.raises(ContractError, match="lacks the rows 2 to 3: restore it from a backup"):
         Files(settings_of(tmp_path))
 
@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_read_now_is_not_taken_for_one_that_is_gone(tmp_pa
 
 def test_segments_may_be_merged_while_the_audit_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = ledger_of(tmp_path, 4)
-    one, two, *_ = sorted(lake.path(lake.taken).glob("*.parquet"))
+    one, two, *_ = sorted(lake.path(lake.ingested).glob("*.parquet"))
     listed = LocalStorage.list
 
     def merge_after(storage: LocalStorage, *arguments: Any) -> list[str]:

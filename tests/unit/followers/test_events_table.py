@@ -295,7 +295,7 @@ def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def examine(lake: SmallLake) -> list[str]:
-    return [finding.what for finding in doctor.examine(lake.lake, lake.settings) if "no broker" not in finding.what]
+    return [problem.what for problem in doctor.examine(lake.lake, lake.settings) if "no broker" not in problem.what]
 
 
 @pytest.mark.usefixtures("no_broker")
@@ -343,7 +343,7 @@ def test_a_table_ahead_of_the_manifests_is_found(tmp_path: Path) -> None:
     lake.lake.path(lake.lake.manifests).joinpath(f"{2:012d}.json").unlink()
     units = lake.opened.units
     found = inventory.examine(lake.lake, Manifests(lake.lake), units.committer, lake.settings.tables.layout)
-    assert any(TABLE in finding.what and "the newest manifest is 1" in finding.what for finding in found)
+    assert any(TABLE in problem.what and "the newest manifest is 1" in problem.what for problem in found)
 
 
 def test_a_log_that_a_power_cut_has_torn_is_written_again(tmp_path: Path) -> None:

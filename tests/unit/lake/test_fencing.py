@@ -31,7 +31,7 @@ from spark_app.lake.files.object_clients import open_store
 from spark_app.lake.files.reference_files import read_copy
 from spark_app.lake.lake import Lake
 from spark_app.model.address import StorageAddress
-from spark_app.model.errors import TakenOver
+from spark_app.model.errors import LeaseLost
 from spark_app.recovery import file_checks, requests
 from spark_app.recovery.requests import Request, RequestAttempts, save_progress
 from spark_app.settings.silver import Reference
@@ -87,7 +87,7 @@ def test_a_process_that_was_taken_over_commits_nothing(
     assert (new.lake.lease.epoch, new.lake.lease.took_over) == (2, True)
     new.opened.units.committer.tables.wait_for_checkpoints()
     before = contents(new.lake)
-    with pytest.raises(TakenOver, match=said):
+    with pytest.raises(LeaseLost, match=said):
         old.take(batch_of(KINDS, first=old.ends[0]))
     named = {key for key in contents(new.lake).keys() - before.keys() if "part-" not in key}
     assert named == set()  # orphans alone, which a round removes later
@@ -108,7 +108,7 @@ def test_a_takeover_counts_a_unit_that_came_just_before_and_ends_if_it_is_taken_
     units.manifests.take_over(counts)
     faster.take_over(counts | {"run": "another"})
     assert [faster.read(number).kind for number in faster.numbers()[-3:]] == ["takeover"] * 3
-    with pytest.raises(TakenOver, match="was taken over by"):
+    with pytest.raises(LeaseLost, match="was taken over by"):
         Manifests(old.lake).take_over(counts)
 
 
@@ -121,13 +121,13 @@ def test_who_took_over_and_left_before_its_unit_leaves_the_takeover_to_the_next(
     old.lake.lease._ended.set()  # type: ignore[attr-defined]  # as if it were stopped
     for name in ("repair", "refused"):
         between = Lake(replace(old.lake.address, local=str(tmp_path / name)))
-        between.here.create_folders(between.state)
+        between.local_state.create_folders(between.state)
         between.lease.take()
         assert between.lease.took_over
         between.lease.release()
     new = lake_at(address, tmp_path / "new", **COMPACTING)
     assert new.opened.units.manifests.read(4).kind == "takeover"
-    with pytest.raises(TakenOver):
+    with pytest.raises(LeaseLost):
         old.take(batch_of(KINDS, first=old.ends[0]))
     new.lake.lease.release()
     new.lake.lease.take()
@@ -148,7 +148,7 @@ def test_nor_does_it_compact_remove_or_write_state(two: tuple[SmallLake, SmallLa
         lambda: units.committer.tables.replace_files("bronze_events", [], []),
         lambda: old.lake.lease.check(),
     ):
-        with pytest.raises(TakenOver):
+        with pytest.raises(LeaseLost):
             attempt()
     assert contents(new.lake) == before
     check(new)
@@ -177,7 +177,7 @@ def test_the_number_of_a_takeover_stays_taken_however_many_units_follow(
     layout = new.settings.tables.layout
     assert inventory.examine(new.lake, again, new.opened.units.committer, layout) == []
     blind(old, monkeypatch)
-    with pytest.raises(TakenOver, match="another process has committed a unit"):
+    with pytest.raises(LeaseLost, match="another process has committed a unit"):
         old.take(batch_of(KINDS, first=old.ends[0]))
     assert again.numbers() == [4, 7]
 
@@ -200,7 +200,7 @@ def test_what_the_new_process_made_of_a_table_is_no_loss_to_the_old_one(
     last = old.opened.units.manifests.read(3)
     play(new)
     old.opened.units.committer.forget("bronze_events")
-    with pytest.raises(TakenOver, match="was taken over by"):
+    with pytest.raises(LeaseLost, match="was taken over by"):
         old.opened.units.committer.apply(last)
 
 
@@ -246,12 +246,12 @@ def test_doctor_leaves_files_that_an_old_process_could_still_commit(address: Sto
     old.lake.storage.replace(orphan, b"x", durable=False)
     old.lake.lease._ended.set()  # type: ignore[attr-defined]  # as if it were stopped
     doctor = Lake(replace(old.lake.address, local=str(tmp_path / "doctor")))
-    doctor.here.create_folders(doctor.state)
+    doctor.local_state.create_folders(doctor.state)
     doctor.lease.take()
     time.sleep(RETENTION_S)
-    [finding] = file_checks.orphans(doctor, old.opened.units.manifests, old.opened.units.committer)
-    assert finding.repair is not None
-    assert finding.repair().startswith("left the files of bronze_events to the app")
+    [problem] = file_checks.orphans(doctor, old.opened.units.manifests, old.opened.units.committer)
+    assert problem.repair is not None
+    assert problem.repair().startswith("left the files of bronze_events to the app")
     assert doctor.storage.exists(orphan)
     doctor.lease.release()
 
@@ -289,7 +289,7 @@ def test_gold_is_committed_under_the_lease_only(
     old.lake.lease._ended.set()  # type: ignore[attr-defined]  # as if it were stopped
     new = lake_at(address, tmp_path / "new")
     before = {key for key in contents(new.lake) if "_delta_log" in key}
-    with pytest.raises(TakenOver):
+    with pytest.raises(LeaseLost):
         attempt(gold)
     assert {key for key in contents(new.lake) if "_delta_log" in key} == before
     new.lake.lease.release()
@@ -331,7 +331,7 @@ def test_no_copy_of_a_reference_table_comes_back_under_the_name_of_a_removed_one
     old.lake.storage.delete(f"{Lake.references}/players/{first}.arrow")
     assert found != first
     assert read_copy(new.lake.storage, "players", found).num_rows == 1
-    with pytest.raises(TakenOver):
+    with pytest.raises(LeaseLost):
         old.lake.deletes.delete([f"{Lake.references}/players/{found}.arrow"])
     assert ReferenceTables(new.lake, settings).versions()["players"].content == found
 
@@ -358,7 +358,7 @@ def test_attempts_at_a_request_are_counted_under_the_lease(two: tuple[SmallLake,
     tries, manifests = RequestAttempts(new.lake, request), new.opened.units.manifests
     assert tries.begin() is None
     save_progress(new.lake, manifests, request, {})
-    with pytest.raises(TakenOver):
+    with pytest.raises(LeaseLost):
         RequestAttempts(old.lake, request).begin()
     requests.discard(Lake(replace(new.lake.address, local="")), request)  # a person cancels it
     tries.failed("an error")  # which is nobody else's write

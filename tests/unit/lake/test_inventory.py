@@ -12,7 +12,7 @@ import pytest
 
 from spark_app.lake import cursors
 from spark_app.lake.delta import inventory
-from spark_app.lake.delta.findings import Finding, refuse
+from spark_app.lake.delta.problems import Problem, refuse
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError, ExitCode
 from spark_app.settings.models import Settings
@@ -40,7 +40,7 @@ def take(lake: Lake, count: int, tables: list[str] = TABLES, finish: bool = True
             opened.units.committer.apply(manifest)
 
 
-def examine(lake: Lake) -> list[Finding]:
+def examine(lake: Lake) -> list[Problem]:
     opened = open_again(lake)
     return inventory.examine(lake, opened.units.manifests, opened.units.committer, opened.settings.tables.layout)
 
@@ -70,7 +70,7 @@ def lake(made: Path, tmp_path: Path) -> Lake:
     return Lake(shutil.copytree(made, tmp_path / "lake"))
 
 
-def test_a_lake_in_order_has_no_findings(lake: Lake) -> None:
+def test_a_lake_in_order_has_no_problems(lake: Lake) -> None:
     assert examine(lake) == []
 
 
@@ -83,11 +83,11 @@ def test_an_older_copy_of_a_table_is_named(lake: Lake, name: str, newer: int) ->
     open_again(lake).units.committer.close()  # the test is about commits that are durable
     put_back(copy, lake.path(name))
     for _ in range(2):
-        [finding] = examine(lake)
-        assert finding.fatal
-        assert f"{name} is an older copy, its last unit is 8" in finding.what
+        [problem] = examine(lake)
+        assert problem.fatal
+        assert f"{name} is an older copy, its last unit is 8" in problem.what
     with pytest.raises(ContractError, match="older copy") as caught:
-        refuse([finding])
+        refuse([problem])
     assert caught.value.exit_code is ExitCode.LOSS
 
 
@@ -96,7 +96,7 @@ def test_an_older_copy_is_named_when_a_unit_is_open_as_well(lake: Lake) -> None:
     take(lake, 3)
     take(lake, 1, finish=False)
     put_back(copy, lake.path("silver_a_events"))
-    assert ["silver_a_events is an older copy" in finding.what for finding in examine(lake)] == [True]
+    assert ["silver_a_events is an older copy" in problem.what for problem in examine(lake)] == [True]
 
 
 def test_an_older_log_with_the_files_of_later_units_is_named(lake: Lake) -> None:
@@ -105,7 +105,7 @@ def test_an_older_log_with_the_files_of_later_units_is_named(lake: Lake) -> None
     take(lake, 9)
     open_again(lake).units.committer.close()
     put_back(copy, log)
-    assert ["last unit is 8" in finding.what for finding in examine(lake)] == [True]
+    assert ["last unit is 8" in problem.what for problem in examine(lake)] == [True]
 
 
 def test_a_log_cut_within_the_last_units_is_made_whole(lake: Lake) -> None:
@@ -123,7 +123,7 @@ def test_a_table_of_long_ago_is_compared_too(lake: Lake) -> None:
     take(lake, 1, ["bronze_events", "silver_rare_events"])
     take(lake, 9, ["bronze_events"])
     put_back(copy, lake.path("silver_rare_events"))
-    assert ["silver_rare_events is an older copy" in finding.what for finding in examine(lake)] == [True]
+    assert ["silver_rare_events is an older copy" in problem.what for problem in examine(lake)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -131,16 +131,16 @@ def test_a_table_of_long_ago_is_compared_too(lake: Lake) -> None:
 )
 def test_a_removed_table_is_named(lake: Lake, name: str, fatal: bool) -> None:
     shutil.rmtree(lake.path(name))
-    [finding] = examine(lake)
-    assert (f"{name} is missing" in finding.what, finding.fatal) == (True, fatal)
+    [problem] = examine(lake)
+    assert (f"{name} is missing" in problem.what, problem.fatal) == (True, fatal)
     assert not lake.path(name).exists()
 
 
 def test_a_removed_log_does_not_come_back_with_the_last_units_only(lake: Lake) -> None:
     open_again(lake).units.committer.close()
     shutil.rmtree(lake.path("silver_a_events") / "_delta_log")
-    [finding] = examine(lake)
-    assert "silver_a_events is missing" in finding.what
+    [problem] = examine(lake)
+    assert "silver_a_events is missing" in problem.what
 
 
 @pytest.mark.parametrize("kept", [0, 1, 5])
@@ -180,9 +180,9 @@ def test_files_of_an_undecided_unit_still_go(lake: Lake) -> None:
 
 def test_missing_manifests_between_others_are_named(lake: Lake) -> None:
     (lake.path(lake.manifests) / "000000000007.json").unlink()
-    [finding] = examine(lake)
-    assert finding.fatal
-    assert "manifests 7 to 7 are missing" in finding.what
+    [problem] = examine(lake)
+    assert problem.fatal
+    assert "manifests 7 to 7 are missing" in problem.what
 
 
 def test_forgotten_manifests_are_not_missed(lake: Lake) -> None:

@@ -15,8 +15,8 @@ from spark_app.lake.delta import commit, durability, inventory
 from spark_app.lake.delta import log as delta_log
 from spark_app.lake.delta.commit import TableCommitter
 from spark_app.lake.delta.durability import DurabilityMark
-from spark_app.lake.delta.findings import refuse
 from spark_app.lake.delta.maintenance import Maintainer
+from spark_app.lake.delta.problems import refuse
 from spark_app.lake.files.local import LocalStorage
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError, UnreachableError
@@ -61,7 +61,7 @@ def entry(lake: Lake, version: int) -> Path:
 
 
 def look(lake: Lake) -> list[str]:
-    return [finding.what for finding in durability.look(lake, DurabilityMark(lake), LAYOUT)]
+    return [problem.what for problem in durability.look(lake, DurabilityMark(lake), LAYOUT)]
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -178,8 +178,8 @@ def test_a_log_whose_beginning_has_expired_cannot_be_cut_to_nothing(tmp_path: Pa
     for version in range(3):
         entry(lake, version).unlink()
     (log_of(lake) / f"{2:020d}.checkpoint.parquet").write_bytes(b"")
-    [finding] = durability.look(lake, DurabilityMark(lake), LAYOUT)
-    assert (finding.fatal, finding.repair) == (True, None)
+    [problem] = durability.look(lake, DurabilityMark(lake), LAYOUT)
+    assert (problem.fatal, problem.repair) == (True, None)
     with pytest.raises(ContractError, match=r"silver_a_events.*torn.*remove it and run `rebuild`"):
         open_committer(lake)
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from spark_app.app.cli.recovering import Decided
 from spark_app.lake.lake import Lake
 from spark_app.model.causes import Cause
-from spark_app.model.schema_findings import Policy
+from spark_app.model.schema_changes import Policy
 from spark_app.page.job import do
 from spark_app.page.metrics.reading import Reading
 from spark_app.page.views.schemas.view import (

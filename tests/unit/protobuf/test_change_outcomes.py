@@ -1,4 +1,4 @@
-"""What a finding says of the tables is what happens to them: each case is decoded as a worker does it."""
+"""What a change says of the tables is what happens to them: each case is decoded as a worker does it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from google.protobuf import json_format
 from scripts.change_cases import CASES, QUARANTINED, UNROUTED, Case
 from scripts.pages import findings, versions
 from spark_app.model.catalog import Catalog, Decodable
-from spark_app.model.schema_findings import Kind
+from spark_app.model.schema_changes import Kind
 from spark_app.protobuf.changes.differences import changes_between
-from spark_app.protobuf.changes.outcomes import Judgement, findings_of
+from spark_app.protobuf.changes.outcomes import Judgement, schema_changes_of
 from spark_app.protobuf.columns.fit import fit, table_columns
 from spark_app.protobuf.decode.decoder import decoder_for
 from spark_app.protobuf.schemas.descriptors import digest
@@ -73,28 +73,28 @@ def test_records_of_a_changed_schema_become_the_rows_of_the_case(case: Case) -> 
 
 @pytest.mark.parametrize("case", SENT, ids=name)
 def test_the_outcome_says_what_becomes_of_them(case: Case) -> None:
-    [finding] = [finding for finding in findings(case) if finding.kind == case.kind][:1]
+    [change] = [change for change in findings(case) if change.kind == case.kind][:1]
     rows = landed(case)
     kept = [row for row in rows if not isinstance(row, str)]
-    if "route_missing" in finding.said:
+    if "route_missing" in change.said:
         assert set(rows) == {UNROUTED}  # type: ignore[arg-type]
-    elif "every new row" in finding.said:
+    elif "every new row" in change.said:
         assert all(row == QUARANTINED or not any(row.values()) for row in rows)  # type: ignore[union-attr]
-    elif "cannot hold without loss" in finding.said:
+    elif "cannot hold without loss" in change.said:
         assert 0 < len(kept) < len(rows)
     else:
         assert QUARANTINED not in rows
-    if "stays NULL for them" in finding.said:
-        column = finding.said.rpartition(" stays NULL")[0].rpartition(" ")[2]
+    if "stays NULL for them" in change.said:
+        column = change.said.rpartition(" stays NULL")[0].rpartition(" ")[2]
         assert all(row[column] is None for row in kept if column in row)
-    if "is NULL in new rows" in finding.said or "is NULL for new rows" in finding.said:
+    if "is NULL in new rows" in change.said or "is NULL for new rows" in change.said:
         assert all(None in row.values() for row in kept)
-    assert (finding.severity == "warning") or QUARANTINED not in rows
+    assert (change.severity == "warning") or QUARANTINED not in rows
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.sent], ids=name)
 def test_a_message_that_comes_goes_or_moves_is_no_warning(case: Case) -> None:
-    assert [(finding.kind, finding.severity) for finding in findings(case)] == [(case.kind, "info")]
+    assert [(change.kind, change.severity) for change in findings(case)] == [(case.kind, "info")]
 
 
 def test_every_kind_has_a_case() -> None:
@@ -104,7 +104,7 @@ def test_every_kind_has_a_case() -> None:
 def said(old: str, new: str) -> list[str]:
     versions = [compile_text(PROTO3 + text, schema_id=number) for number, text in enumerate((old, new), 1)]
     changes = changes_between(*(version.descriptor_set for version in versions))
-    return [finding.said for finding in findings_of(changes, catalog_of(*versions).columns, ROUTED)]
+    return [change.said for change in schema_changes_of(changes, catalog_of(*versions).columns, ROUTED)]
 
 
 def test_a_rename_is_said_in_plain_words() -> None:
@@ -170,8 +170,8 @@ def test_a_policy_decides_what_is_a_warning() -> None:
     )
     changes = changes_between(old.descriptor_set, new.descriptor_set)
     judgement = Judgement({"removed": "accept", "added": "warn"})
-    found = findings_of(changes, catalog_of(old, new).columns, judgement)
-    assert {finding.kind: finding.severity for finding in found} == {
+    found = schema_changes_of(changes, catalog_of(old, new).columns, judgement)
+    assert {change.kind: change.severity for change in found} == {
         "narrow": "warning",
         "removed": "info",
         "added": "warning",
@@ -182,10 +182,10 @@ def test_a_table_column_that_an_older_version_has_made_decides() -> None:
     """The version before has text, but the column is of the version before that: numbers."""
     texts = [f"{PROTO3}message Event {{ {kind} a = 1; }}" for kind in ("int64", "string", "int64")]
     versions = [compile_text(text, schema_id=number) for number, text in enumerate(texts, 1)]
-    [finding] = findings_of(
+    [change] = schema_changes_of(
         changes_between(versions[1].descriptor_set, versions[2].descriptor_set), catalog_of(*versions).columns, ROUTED
     )
-    assert (finding.severity, finding.said) == (
+    assert (change.severity, change.said) == (
         "info",
         "field a was string and is int64 now: new rows go on in the column a",
     )
@@ -202,5 +202,5 @@ def test_a_field_that_gold_groups_by_has_to_stay(new: str) -> None:
     old, changed = (compile_text(f"{PROTO3}message Event {{ string a = 1; {one} }}") for one in ("string id = 2;", new))
     changes = changes_between(old.descriptor_set, changed.descriptor_set)
     for key, said in (("id", True), ("a", False)):
-        [finding] = findings_of(changes, catalog_of(old, changed).columns, Judgement(key=key))
-        assert finding.said.endswith("; gold counts them in the row whose id is NULL") == said
+        [change] = schema_changes_of(changes, catalog_of(old, changed).columns, Judgement(key=key))
+        assert change.said.endswith("; gold counts them in the row whose id is NULL") == said

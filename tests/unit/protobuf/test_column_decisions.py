@@ -8,7 +8,7 @@ import pytest
 
 from spark_app.lake.delta.merged_columns import find_clash
 from spark_app.model.catalog import Decodable
-from spark_app.model.schema_findings import DEFAULTS, NEW_NAME, NEW_TYPE, Kind, Policy
+from spark_app.model.schema_changes import DEFAULTS, NEW_NAME, NEW_TYPE, Kind, Policy
 from spark_app.protobuf.changes.decisions import Rules, decide_columns
 from spark_app.protobuf.changes.declarations import with_names
 from spark_app.protobuf.changes.differences import Version

@@ -12,7 +12,7 @@ import pytest
 
 from spark_app.app.text import status_lines
 from spark_app.lake.lake import Lake
-from spark_app.model.schema_findings import Comparison
+from spark_app.model.schema_changes import Comparison
 from spark_app.protobuf.changes.outcomes import Judgement
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.protobuf.schemas.registry import Registry
@@ -95,7 +95,7 @@ def test_a_schema_that_a_stop_left_uncompared_is_compared_at_the_next_start(answ
     step(later)
     found = compared(later, 12)
     assert found is not None
-    assert [finding.kind for finding in found.findings] == ["rename"]
+    assert [change.kind for change in found.findings] == ["rename"]
 
 
 def test_a_version_that_arrives_late_is_compared_with_its_own_predecessor(answers: Answers, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_version_before_that_no_record_has_becomes_no_entry_of_the_ledger(answ
     step(schemas)
     found = compared(schemas, 12)
     assert found is not None
-    assert [finding.kind for finding in found.findings] == ["rename"]
+    assert [change.kind for change in found.findings] == ["rename"]
     assert list(schemas.ledger.entries) == [12]
     assert schemas.ledger.descriptor_set(found.before)
 
@@ -169,7 +169,7 @@ def test_a_registry_that_does_not_answer_holds_up_nothing(
         time.sleep(0.1)
     found = compared(schemas, 12)
     assert found is not None
-    assert [finding.kind for finding in found.findings] == ["rename"]
+    assert [change.kind for change in found.findings] == ["rename"]
 
 
 def test_a_subject_that_was_unknown_when_the_schema_was_resolved_is_asked_for(answers: Answers, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_a_kind_that_the_settings_accept_is_no_warning(
     step(schemas)
     found = compared(schemas, 12)
     assert found is not None
-    assert [(finding.kind, finding.severity) for finding in found.findings] == [("rename", "info")]
+    assert [(change.kind, change.severity) for change in found.findings] == [("rename", "info")]
     assert warnings(capsys.readouterr().err) == []
 
 
@@ -319,7 +319,7 @@ def test_a_new_version_after_an_upgrade_is_compared_with_an_entry_of_the_earlier
     step(later)
     found = compared(later, 12)
     assert found is not None
-    assert [finding.kind for finding in found.findings] == ["rename"]
+    assert [change.kind for change in found.findings] == ["rename"]
 
 
 def test_an_altered_comparison_is_none(answers: Answers, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spark_app.lake.lake import Lake
-from spark_app.model.schema_findings import DEFAULTS, Policy
+from spark_app.model.schema_changes import DEFAULTS, Policy
 from spark_app.protobuf.changes.outcomes import Judgement
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.protobuf.schemas.ledger_text import schema_lines, schemas_json
@@ -175,9 +175,9 @@ def test_a_finding_says_what_was_decided(
     schemas.comparer.step(threading.Lock())
     compared = schemas.ledger.comparison_of(schemas.ledger.entries[12])
     assert compared is not None
-    [finding] = compared.findings
-    assert (finding.kind, finding.severity) == ("rename", severity)
-    assert finding.said == f"field score was renamed to points: {said}"
+    [change] = compared.findings
+    assert (change.kind, change.severity) == ("rename", severity)
+    assert change.said == f"field score was renamed to points: {said}"
     assert compared.before == schemas.ledger.entries[11].digest
 
 
@@ -233,7 +233,7 @@ def test_a_version_after_one_in_quarantine_shows_the_difference_by_which_it_was_
     compared = later.ledger.comparison_of(entry)
     assert compared is not None
     assert (compared.version, compared.before_version, entry.stopped_by) == (3, 1, ["rename"])
-    assert [(finding.kind, finding.severity) for finding in compared.findings] == [
+    assert [(change.kind, change.severity) for change in compared.findings] == [
         ("rename", "warning"),
         ("added", "info"),
     ]

@@ -271,8 +271,8 @@ def test_an_existing_lake_goes_on_as_it_did(tmp_path: Path) -> None:
 
 def test_doctor_names_the_schemas_of_an_existing_lake_that_a_rule_is_about(tmp_path: Path) -> None:
     lake = old_lake(tmp_path)
-    found = [finding for finding in doctor.examine(lake, lake_settings(lake)) if "message indexes" in finding.what]
-    assert [(finding.fatal, finding.what.endswith("in the schemas 1")) for finding in found] == [(False, True)]
+    found = [problem for problem in doctor.examine(lake, lake_settings(lake)) if "message indexes" in problem.what]
+    assert [(problem.fatal, problem.what.endswith("in the schemas 1")) for problem in found] == [(False, True)]
     record_message_index_rule(lake, settings_of(lake.root, "descriptor"))
     assert not [f for f in doctor.examine(lake, lake_settings(lake)) if "message indexes" in f.what]
 
@@ -319,10 +319,10 @@ def test_doctor_changes_the_rule_on_purpose_only(tmp_path: Path) -> None:
     lake = old_lake(tmp_path)
     record_message_index_rule(lake, lake_settings(lake, "registered"))
     given = lake_settings(lake, "descriptor")
-    [finding] = [found for found in doctor.examine(lake, given) if "decode.message_index" in found.what]
+    [problem] = [found for found in doctor.examine(lake, given) if "decode.message_index" in found.what]
     assert message_index_rule(lake) == "registered"
-    assert finding.repair is not None
-    assert "rules" in finding.repair()
+    assert problem.repair is not None
+    assert "rules" in problem.repair()
     assert message_index_rule(lake) == "descriptor"
     check_rules(lake, given)
 

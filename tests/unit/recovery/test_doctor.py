@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.lake.delta.findings import Finding
 from spark_app.lake.delta.manifest import Manifest
+from spark_app.lake.delta.problems import Problem
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
 from spark_app.recovery import doctor
@@ -53,7 +53,7 @@ def settings_of(lake: Lake) -> Settings:
 
 
 def wrong(lake: Lake) -> list[str]:
-    return [finding.what for finding in doctor.examine(lake, settings_of(lake)) if finding.fatal]
+    return [problem.what for problem in doctor.examine(lake, settings_of(lake)) if problem.fatal]
 
 
 def everything(lake: Lake) -> dict[str, bytes]:
@@ -70,8 +70,8 @@ def last_file(lake: Lake, table: str) -> Path:
 
 def test_a_lake_in_order_is_examined_and_left_alone(lake: Lake) -> None:
     before = everything(lake)
-    findings = doctor.examine(lake, settings_of(lake))
-    assert [(finding.fatal, "could not be compared" in finding.what) for finding in findings] == [(False, True)]
+    problems = doctor.examine(lake, settings_of(lake))
+    assert [(problem.fatal, "could not be compared" in problem.what) for problem in problems] == [(False, True)]
     assert everything(lake) == before
 
 
@@ -197,7 +197,7 @@ def test_the_command_says_what_is_wrong_and_mends_it(lake: Lake) -> None:
     cut(lake.path(lake.checkpoint) / "metadata")
     done = doctor_command(lake, "--json")
     assert (done.returncode, done.stderr) == (ExitCode.LOSS, "")
-    [found] = [finding for finding in json.loads(done.stdout) if finding["fatal"]]
+    [found] = [problem for problem in json.loads(done.stdout) if problem["fatal"]]
     assert found["repairable"]
     assert "metadata" in found["what"]
     lake.lease.take()
@@ -231,7 +231,7 @@ def test_files_of_an_open_unit_are_no_orphans_however_old(lake: Lake) -> None:
 def test_a_running_app_may_move_the_checkpoint_meanwhile(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     look = checkpoint.examine
 
-    def moving(lake: Lake, last: Manifest | None) -> list[Finding]:
+    def moving(lake: Lake, last: Manifest | None) -> list[Problem]:
         if last and last.sequence == 8:
             take(lake, 2)
             write_checkpoint(lake.path(lake.checkpoint), {"t": {"0": 0}}, [{"t": {"0": end}} for end in (7, 8, 9, 10)])

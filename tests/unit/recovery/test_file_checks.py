@@ -10,8 +10,8 @@ from spark_app.lake.lake import Lake
 from spark_app.model.reports import Report
 from spark_app.recovery import doctor, file_checks
 from spark_app.settings.models import Settings
-from spark_app.sources.files import taken as taken_files
-from spark_app.sources.files.taken import TakenFile, TakenFiles
+from spark_app.sources.files import ingested
+from spark_app.sources.files.ingested import IngestedFile, IngestedFiles
 from spark_app.units.driver.open_lake import OpenLake
 
 UNITS = 6
@@ -27,10 +27,10 @@ def lake(tmp_path: Path) -> Lake:
     lake = Lake(tmp_path / "lake")
     lake.prepare()
     opened = OpenLake.of(lake, settings_of(lake))
-    ledger = TakenFiles(lake.storage, lake.taken)
+    ledger = IngestedFiles(lake.storage, lake.ingested)
     for number in range(UNITS):
         start, end = ({"files": {"0": rows}} for rows in (2 * number, 2 * number + 2))
-        file = TakenFile(f"{number}.json", 10, 1, 1, "d" * 64, 2 * number, 2, 2 + (number == UNITS - 1))
+        file = IngestedFile(f"{number}.json", 10, 1, 1, "d" * 64, 2 * number, 2, 2 + (number == UNITS - 1))
         source = {"start": start, "end": end, "topic_ids": {"files": "files"}, "files": [vars(file)]}
         opened.commit(Report(), "ingest", source)
         ledger.add(opened.units.manifests.last, [file])
@@ -38,17 +38,17 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def segments(lake: Lake) -> list[Path]:
-    return sorted(lake.path(lake.taken).glob("*.parquet"))
+    return sorted(lake.path(lake.ingested).glob("*.parquet"))
 
 
 def said(lake: Lake) -> list[str]:
     """What is said of the ledger; nothing may change."""
     before = {path: path.read_bytes() for path in lake.root.rglob("*") if path.is_file()}
-    findings = doctor.examine(lake, settings_of(lake))
+    problems = doctor.examine(lake, settings_of(lake))
     assert {path: path.read_bytes() for path in lake.root.rglob("*") if path.is_file()} == before
-    found = [finding for finding in findings if lake.taken in finding.what]
-    assert all(finding.fatal and finding.repair is None and "backup" in finding.remedy for finding in found)
-    return [finding.what for finding in found]
+    found = [problem for problem in problems if lake.ingested in problem.what]
+    assert all(problem.fatal and problem.repair is None and "backup" in problem.remedy for problem in found)
+    return [problem.what for problem in found]
 
 
 def test_a_ledger_in_order_is_left_alone(lake: Lake) -> None:
@@ -84,7 +84,7 @@ def test_a_missing_segment_is_named_by_its_neighbours(lake: Lake, number: int, w
 
 
 def test_a_damaged_beginning_of_a_delta_table_is_named(lake: Lake) -> None:
-    began = lake.path(lake.taken) / "began.json"
+    began = lake.path(lake.ingested) / "began.json"
     began.write_text("{")
     (what,) = said(lake)
     assert f"{began} is damaged" in what
@@ -92,8 +92,8 @@ def test_a_damaged_beginning_of_a_delta_table_is_named(lake: Lake) -> None:
 
 def test_segments_that_a_merge_left_are_no_fault(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = {path: path.read_bytes() for path in segments(lake)}
-    monkeypatch.setattr(taken_files, "LEAST_MERGED", 3)
-    TakenFiles(lake.storage, lake.taken)._merge()
+    monkeypatch.setattr(ingested, "LEAST_MERGED", 3)
+    IngestedFiles(lake.storage, lake.ingested)._merge()
     for path, data in kept.items():
         path.write_bytes(data)
     assert said(lake) == []

@@ -20,8 +20,8 @@ from spark_app.settings.models import Batch
 from spark_app.sources.files.columns import SourceColumns
 from spark_app.sources.files.delta_export import DeltaListing
 from spark_app.sources.files.folder import DiskFolder
+from spark_app.sources.files.ingested import IngestedFile, IngestedFiles
 from spark_app.sources.files.planning import Planner
-from spark_app.sources.files.taken import TakenFile, TakenFiles
 from tests.support.file_sources import framed, parquet_table
 
 Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -68,7 +68,7 @@ def mark(table: Path, version: int, vector: dict[str, Any]) -> None:
 def listing(tmp_path: Path) -> DeltaListing:
     storage = LocalStorage(tmp_path / "lake")
     folder, columns = DiskFolder(str(tmp_path / "in")), ["value", "key", "headers", "timestamp"]
-    return DeltaListing(folder, TakenFiles(storage, "taken"), storage, "taken", -1, columns)
+    return DeltaListing(folder, IngestedFiles(storage, "taken"), storage, "taken", -1, columns)
 
 
 def found(followed: DeltaListing) -> int:
@@ -116,7 +116,7 @@ def test_a_list_that_lacks_a_version_ends_before_it(table: Path, tmp_path: Path)
 
 def test_a_file_without_rows_does_not_hold_the_cursor(table: Path, tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / "lake")
-    ledger, folder = TakenFiles(storage, "taken"), DiskFolder(str(table))
+    ledger, folder = IngestedFiles(storage, "taken"), DiskFolder(str(table))
     followed = DeltaListing(folder, ledger, storage, "taken", -1, [])
     planner = Planner(folder, followed, SourceColumns("value", "key", "headers", "timestamp"), Batch(), None)
     pq.write_table(parquet_table(framed(1)).slice(0, 0), table / "none.parquet")
@@ -141,7 +141,7 @@ def test_a_name_that_is_no_text_is_named(table: Path, tmp_path: Path) -> None:
 def take_all(followed: DeltaListing) -> None:
     """All that is due counts as taken."""
     due = [listed for listed, _ in followed.find([], lambda listed: False)]
-    files = [TakenFile(one.key, one.size, one.changed, one.time, "", 0, 1, 1) for one in due]
+    files = [IngestedFile(one.key, one.size, one.changed, one.time, "", 0, 1, 1) for one in due]
     followed._taken.add(followed._taken.unit + 1, files)
     followed.taken(files)
 

@@ -79,7 +79,7 @@ def test_the_version_in_a_unit_tells_it_too(tmp_path: Path, table: Path) -> None
     assert runs.take(source) == 2
     append(table)
     assert runs.take(source) == 2
-    shutil.rmtree(runs.lake.path(runs.lake.taken))
+    shutil.rmtree(runs.lake.path(runs.lake.ingested))
     shutil.rmtree(table / "_delta_log")
     with pytest.raises(ContractError, match="was a Delta table"):
         runs.start()

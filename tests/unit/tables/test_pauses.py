@@ -80,7 +80,7 @@ class PausableLake(SmallLake):
 
 def notes(lake: PausableLake) -> list[str]:
     """What the doctor says of paused tables."""
-    return [finding.what for finding in doctor.examine(lake.lake, lake.settings) if "paused" in finding.what]
+    return [problem.what for problem in doctor.examine(lake.lake, lake.settings) if "paused" in problem.what]
 
 
 def good(game: str) -> bytes:

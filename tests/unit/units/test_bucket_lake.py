@@ -185,11 +185,11 @@ def test_a_takeover_before_the_first_unit_is_no_lost_ledger(address: StorageAddr
     lake = lake_at(address, tmp_path)
     assert (lake.lake.lease.took_over, lake.opened.units.manifests.last) == (True, 1)
     assert [
-        finding
-        for finding in inventory.examine(
+        problem
+        for problem in inventory.examine(
             lake.lake, lake.opened.units.manifests, lake.opened.units.committer, lake.settings.tables.layout
         )
-        if finding.fatal
+        if problem.fatal
     ] == []
     play(lake)
     check(lake)

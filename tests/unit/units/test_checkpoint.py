@@ -36,7 +36,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def faults(lake: Lake, end: Offsets) -> list[str]:
-    return [finding.what for finding in checkpoint.examine(lake, unit(end))]
+    return [problem.what for problem in checkpoint.examine(lake, unit(end))]
 
 
 def test_one_that_ends_where_the_manifests_do_goes_on(lake: Lake) -> None:
@@ -56,11 +56,11 @@ def test_a_batch_that_is_planned_and_not_decided_goes_on(lake: Lake) -> None:
     "end", [at(40, 40), at(60, 60), at(50, 51), at(50), at(50, 50, topic="u"), at(50, 50, 0), {}], ids=str
 )
 def test_one_of_another_place_is_refused(lake: Lake, end: Offsets) -> None:
-    [finding] = checkpoint.examine(lake, unit(end))
-    assert finding.fatal
-    assert "`doctor --repair`" in finding.remedy
-    assert finding.repair is not None
-    assert "aside" in finding.repair()
+    [problem] = checkpoint.examine(lake, unit(end))
+    assert problem.fatal
+    assert "`doctor --repair`" in problem.remedy
+    assert problem.repair is not None
+    assert "aside" in problem.repair()
     assert checkpoint.examine(lake, unit(end)) == []
     assert next(path.name for path in lake.path(lake.aside).iterdir()).startswith("checkpoint-")
 

@@ -10,7 +10,7 @@ from spark_app.lake.lake import Lake
 from spark_app.model.catalog import OF_CHANGE, read_schema_key
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ContractError
-from spark_app.model.schema_findings import Comparison
+from spark_app.model.schema_changes import Comparison
 from spark_app.model.text import quoted
 from spark_app.protobuf.changes.declarations import file_lines, other_names
 from spark_app.protobuf.schemas.ledger import Entry, Ledger
@@ -52,8 +52,8 @@ def _described(ledger: Ledger, entry: Entry) -> dict[str, Any]:
         "subjects": subjects_of(entry, compared),
         "messages": messages[:MOST_MESSAGES],
         "more_messages": max(0, len(messages) - MOST_MESSAGES),
-        "warnings": sum(finding.severity == "warning" for finding in findings),
-        "infos": sum(finding.severity == "info" for finding in findings),
+        "warnings": sum(change.severity == "warning" for change in findings),
+        "infos": sum(change.severity == "info" for change in findings),
         "met_at": entry.met_at,
         "why": entry.detail,
     }

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from spark_app.lake.lake import Lake
-from spark_app.model.schema_findings import Policy
+from spark_app.model.schema_changes import Policy
 from spark_app.model.text import one_line
 from spark_app.page.context import PageContext, Rereading
 from spark_app.page.format import amount, utc

@@ -34,7 +34,7 @@ REMEDY = "restore it from a backup of the lake"
 
 
 @dataclass(frozen=True)
-class TakenFile:
+class IngestedFile:
     """
     Attributes:
         key, size, changed, time, tag: as in `Listed`.
@@ -80,7 +80,7 @@ class Segment(NamedTuple):
     rows: pa.Table
 
 
-class TakenFiles:
+class IngestedFiles:
     """The ledger of one lake.
 
     Attributes:
@@ -131,7 +131,7 @@ class TakenFiles:
                 raise
             raise ContractError(f"{self._storage.uri(key)} is damaged ({error})", REMEDY) from None
 
-    def check(self, end: int, later: Iterable[TakenFile] = ()) -> pa.Table:
+    def check(self, end: int, later: Iterable[IngestedFile] = ()) -> pa.Table:
         """Each file once, with its newest entry.
 
         Args:
@@ -158,17 +158,17 @@ class TakenFiles:
         sides = [f"after {name}" for name in before[-1:]] + [f"before {name}" for name in after[:1]]
         return f": row {number:,} is not in it, a segment is missing {' and '.join(sides)}" if sides else ""
 
-    def look_up(self, keys: list[str]) -> dict[str, TakenFile]:
+    def look_up(self, keys: list[str]) -> dict[str, IngestedFile]:
         """The newest entries of those keys that were taken."""
         if not keys or not self._segments:
             return {}
-        wanted, found = pa.array(keys, pa.string()), dict[str, TakenFile]()
+        wanted, found = pa.array(keys, pa.string()), dict[str, IngestedFile]()
         for segment in self._segments:
             rows = segment.rows.filter(pc.is_in(segment.rows["key"], value_set=wanted))
-            found |= {row["key"]: TakenFile(**row) for row in rows.to_pylist()}
+            found |= {row["key"]: IngestedFile(**row) for row in rows.to_pylist()}
         return found
 
-    def add(self, unit: int, files: Iterable[TakenFile]) -> None:
+    def add(self, unit: int, files: Iterable[IngestedFile]) -> None:
         """Store durably what a unit took."""
         rows = _table(files)
         segment = Segment(unit, unit, rows)
@@ -195,7 +195,7 @@ class TakenFiles:
         return f"{self._folder}/{segment.first:012d}-{segment.last:012d}.parquet"
 
 
-def _table(files: Iterable[TakenFile]) -> pa.Table:
+def _table(files: Iterable[IngestedFile]) -> pa.Table:
     return pa.Table.from_pylist([asdict(file) for file in files], SCHEMA)
 
 
@@ -230,6 +230,6 @@ def _newest(tables: Iterable[pa.Table]) -> pa.Table:
     return found.rename_columns([name.removesuffix("_last") for name in found.column_names]).select(SCHEMA.names)
 
 
-def files_of(source: Mapping[str, Any]) -> list[TakenFile]:
+def files_of(source: Mapping[str, Any]) -> list[IngestedFile]:
     """The files of a manifest's source."""
-    return [TakenFile(**entry) for entry in source["files"]]
+    return [IngestedFile(**entry) for entry in source["files"]]

@@ -10,7 +10,7 @@ from spark_app.model.log import log
 
 
 @dataclass(frozen=True)
-class Finding:
+class Problem:
     """A part of a lake that is damaged or does not fit the others.
 
     Attributes:
@@ -26,17 +26,17 @@ class Finding:
     repair: Callable[[], str] | None = None
 
 
-def refuse(findings: Iterable[Finding]) -> None:
-    """Log the findings that are not fatal, and raise if one is.
+def refuse(problems: Iterable[Problem]) -> None:
+    """Log the problems that are not fatal, and raise if one is.
 
     Raises:
-        ContractError: names every fatal finding with its remedy.
+        ContractError: names every fatal problem with its remedy.
     """
     fatal = []
-    for finding in findings:
-        if finding.fatal:
-            fatal.append(f"{finding.what}. {finding.remedy}")
+    for problem in problems:
+        if problem.fatal:
+            fatal.append(f"{problem.what}. {problem.remedy}")
         else:
-            log.warning(finding.what, remedy=finding.remedy)
+            log.warning(problem.what, remedy=problem.remedy)
     if fatal:
         raise ContractError("; ".join(fatal))

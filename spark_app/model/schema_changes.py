@@ -93,7 +93,7 @@ def suited(kind: Kind, policy: Policy) -> Policy:
 
 
 @dataclass(frozen=True)
-class SchemaFinding:
+class SchemaChange:
     """One difference, and what happens to the tables because of it.
 
     Attributes:
@@ -131,7 +131,7 @@ class Comparison:
     version: int | None = None
     before_version: int | None = None
     before: str = ""
-    findings: tuple[SchemaFinding, ...] = ()
+    findings: tuple[SchemaChange, ...] = ()
     left_out: int = 0
 
     @property
@@ -140,10 +140,10 @@ class Comparison:
         return one_line(f"v{self.version} of {self.subject}")
 
     @property
-    def warnings(self) -> list[SchemaFinding]:
-        return [finding for finding in self.findings if finding.severity == "warning"]
+    def warnings(self) -> list[SchemaChange]:
+        return [change for change in self.findings if change.severity == "warning"]
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Comparison:
-        findings = tuple(SchemaFinding(**finding) for finding in value["findings"])
+        findings = tuple(SchemaChange(**change) for change in value["findings"])
         return Comparison(**{**value, "findings": findings})
