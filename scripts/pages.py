@@ -23,7 +23,7 @@ from spark_app.protobuf.changes.differences import Version, differences
 from spark_app.protobuf.changes.outcomes import Judgement, schema_changes_of
 from spark_app.protobuf.columns.conversions import BIG, BYTES, CONVERSIONS, FLAG, INTEGER, REAL, TEXT
 from spark_app.protobuf.columns.types import arrow_schema, ordered_fields
-from spark_app.protobuf.decode.reference import load_files
+from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.schemas.descriptors import compile_sources, digest
 from spark_app.protobuf.schemas.ledger import message_types
 from spark_app.protobuf.schemas.registry import ROOT, Sources

@@ -35,7 +35,7 @@ from spark_app.model.record_schemas import SOURCE_SCHEMA
 from spark_app.model.table_names import TableNames
 from spark_app.protobuf.decode import Decoder, decoder_for
 from spark_app.protobuf.decode.columns import ColumnBuilder
-from spark_app.protobuf.decode.reference import ReferenceParser
+from spark_app.protobuf.decode.google_parser import GoogleParser
 from spark_app.tables.route import Routing
 from spark_app.units.spark import jvm
 from spark_app.units.worker import task
@@ -97,13 +97,13 @@ def _decoders(made: Payloads) -> dict[str, Decode]:
 
 def _fallback(decoder: Decoder) -> Decode:
     """The fallback's column builder for every row."""
-    parser, builder = ReferenceParser(decoder.message), ColumnBuilder(decoder.message)
+    parser, builder = GoogleParser(decoder.message), ColumnBuilder(decoder.message)
     return lambda batch: len(builder.build(parser.parse(batch)[0])[0])
 
 
 def _loop(decoder: Decoder) -> Decode:
     """The code that users write first. It supports no time zones, unsigned numbers and enum names."""
-    parse = ReferenceParser(decoder.message).message_class.FromString
+    parse = GoogleParser(decoder.message).message_class.FromString
 
     def decode(batch: pa.Array) -> int:
         rows = []

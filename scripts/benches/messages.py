@@ -13,8 +13,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from spark_app.protobuf.columns.types import is_map
+from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.decode.numbering import message_at
-from spark_app.protobuf.decode.reference import load_files
 from spark_app.protobuf.schemas.descriptors import compile_sources
 from spark_app.protobuf.schemas.limits import SchemaLimits
 from spark_app.protobuf.schemas.registry import ROOT, Sources

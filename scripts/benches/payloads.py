@@ -16,7 +16,7 @@ SEED = 7
 
 @dataclass(frozen=True)
 class Payloads:
-    """Records of one message type; the reference parser rejects every one of `bad`."""
+    """Records of one message type; Google's parser rejects every one of `bad`."""
 
     decodable: Decodable
     good: list[bytes]

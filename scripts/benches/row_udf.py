@@ -23,7 +23,7 @@ from spark_app.model.catalog import Decodable
 from spark_app.model.log import LEVELS, log
 from spark_app.protobuf.columns.types import is_map, ordered_fields
 from spark_app.protobuf.decode import Decoder, decoder_for
-from spark_app.protobuf.decode.reference import ReferenceParser
+from spark_app.protobuf.decode.google_parser import GoogleParser
 from spark_app.settings import config
 from spark_app.units.spark import session
 
@@ -77,7 +77,7 @@ def by_row(records: DataFrame, decodable: Decodable) -> DataFrame:
 
     def convert(payload: bytes) -> Any:
         if not tools:
-            tools.append(ReferenceParser(_decoder(decodable).message).message_class.FromString)
+            tools.append(GoogleParser(_decoder(decodable).message).message_class.FromString)
         return to_row(tools[0](payload))
 
     kind = from_arrow_schema(_decoder(decodable).schema)

@@ -21,7 +21,7 @@ from spark_app.audit.check_placement import check_outside, check_pauses, check_p
 from spark_app.audit.check_quarantine import check_quarantine
 from spark_app.audit.check_silver import check_silver
 from spark_app.audit.chunk import Chunk, OffsetIndex
-from spark_app.audit.record_rules import RecordRules
+from spark_app.audit.expected_rows import ExpectedRows
 from spark_app.audit.snapshot import Snapshot
 from spark_app.audit.source_files import Files
 from spark_app.audit.source_records import Records, Source
@@ -82,7 +82,7 @@ class _Auditor:
         self._acks = acks
         self._tell = tell
         self._verdict = Verdict(upto=snapshot.upto)
-        self._rules = RecordRules(snapshot.settings, snapshot.schemas, snapshot.names)
+        self._rules = ExpectedRows(snapshot.settings, snapshot.schemas, snapshot.names)
         self._seen: Counter[str] = Counter()
 
     def run(self) -> Verdict:

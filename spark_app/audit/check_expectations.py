@@ -21,7 +21,7 @@ from spark_app.audit.chunk import (
     claims_of,
     is_read_differently,
 )
-from spark_app.audit.record_rules import Piece
+from spark_app.audit.expected_rows import Piece
 from spark_app.audit.sent_rows import columns_of, failing, sent_rows
 from spark_app.audit.values import mark
 from spark_app.audit.verdict import ALTERED, MISPLACED

@@ -13,8 +13,8 @@ from spark_app.audit import projected_columns
 from spark_app.audit.check_expectations import Failures, check_landed, check_sent, find_failures, with_defaults
 from spark_app.audit.chunk import NOT_STRICT, OTHER_DEFAULTS, OTHER_KEYS, Chunk, Found, is_read_differently
 from spark_app.audit.expected import Column, Json
+from spark_app.audit.expected_rows import Piece
 from spark_app.audit.projected_columns import Projected
-from spark_app.audit.record_rules import Piece
 from spark_app.audit.values import differing, fits, mark, unequal
 from spark_app.audit.verdict import MISPLACED
 from spark_app.model.record_schemas import LINEAGE_SCHEMA

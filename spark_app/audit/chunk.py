@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.audit.record_rules import Piece, RecordRules
+from spark_app.audit.expected_rows import ExpectedRows, Piece
 from spark_app.audit.snapshot import Snapshot, Table
 from spark_app.audit.source_records import Records
 from spark_app.audit.verdict import ALTERED, Verdict
@@ -147,7 +147,7 @@ class Chunk:
     def __init__(
         self,
         snapshot: Snapshot,
-        rules: RecordRules,
+        rules: ExpectedRows,
         verdict: Verdict,
         slots: OffsetIndex,
         records: Records,

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from spark_app.audit.chunk import Chunk
 from spark_app.audit.expected import Json, plain
-from spark_app.audit.record_rules import Piece
+from spark_app.audit.expected_rows import Piece
 from spark_app.audit.sent_rows import columns_of, sent_rows, with_columns
 from spark_app.audit.values import mark, unequal
 from spark_app.lake.files.hmac_key import fingerprint_of, read_key

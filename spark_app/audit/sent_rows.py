@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from spark_app.audit.chunk import Chunk
 from spark_app.audit.expected import Json
-from spark_app.audit.record_rules import Piece
+from spark_app.audit.expected_rows import Piece
 from spark_app.audit.values import DoesNotFit, held
 from spark_app.tables.expectations.proto_rules import VIOLATED, judge_of
 from spark_app.tables.sql.engine import failures

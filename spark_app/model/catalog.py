@@ -61,7 +61,7 @@ class DecodeOptions:
     """How payloads are decoded.
 
     Attributes:
-        strict: True = the reference parser checks each payload. False = it checks only batches in which the fast
+        strict: True = Google's parser checks each payload. False = it checks only batches in which the fast
             decoder rejects a payload: faster, but slightly corrupt payloads may be accepted.
         defaults: True = a field without presence that is absent gets its default value. False = it becomes NULL, and
             so does a field that was sent with its default value, because the two are equal on the wire.

@@ -24,7 +24,7 @@ from spark_app.model.pauses import FailedRow, Failing, Pause, Pauses, change_row
 from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
 from spark_app.tables.definitions import number
-from spark_app.tables.expectations.in_force import RulesInForce
+from spark_app.tables.expectations.in_force import ExpectationsInForce
 
 # What the rule does to the rows that are let in.
 ACTION_OF: dict[Failing, Action] = {"quarantine": "quarantine", "land": "warn"}
@@ -33,7 +33,7 @@ ACTION_OF: dict[Failing, Action] = {"quarantine": "quarantine", "land": "warn"}
 class PausedTables:
     """The pauses of the last unit. `rules` are those in force."""
 
-    def __init__(self, lake: Lake, manifests: Manifests, rules: RulesInForce):
+    def __init__(self, lake: Lake, manifests: Manifests, rules: ExpectationsInForce):
         self._lake = lake
         self._manifests = manifests
         self._rules = rules

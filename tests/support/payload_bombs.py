@@ -84,7 +84,7 @@ BOMBS = {
     "5,000 Any within each other": lambda: any_in_any(5_000),
     "250,000 values in a list": lambda: field(8, b"\x0a\x02\x08\x00" * 250_000),
 }
-# How many of the two messages the reference parser refuses; all others are rows. To one, a child is an unknown field.
+# How many of the two messages Google's parser refuses; all others are rows. To one, a child is an unknown field.
 REFUSED = {"messages 101 deep": 1, "unknown groups 10,000 deep": 2, "a length without end": 2}
 
 

@@ -9,7 +9,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from spark_app.model.catalog import Catalog, Decodable, SchemaKey
-from spark_app.protobuf.decode.reference import load_files
+from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.schemas.descriptors import compile_sources, digest
 from spark_app.protobuf.schemas.ledger import message_types
 from spark_app.protobuf.schemas.limits import SchemaLimits

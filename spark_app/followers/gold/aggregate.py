@@ -20,8 +20,8 @@ from deltalake.exceptions import DeltaError
 
 from spark_app.followers.follower import Follower, Units
 from spark_app.followers.gold.compute import AggregateComputer
-from spark_app.followers.gold.definition import Definition
 from spark_app.followers.gold.plan import GoldPlan, Planner
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.lake.delta.commit import THREADS
 from spark_app.lake.files.disk import is_full
@@ -64,9 +64,9 @@ class Aggregator(Follower):
         self._calculator = calculator
         self._unit_lock = unit_lock
         self._layout = opened.settings.tables.layout
-        self._definition = Definition.of(opened.settings)
-        self._tables = GoldTables(opened, self._definition)
-        self._planner = Planner(opened, self._definition, self._tables)
+        self._spec = GoldSpec.of(opened.settings)
+        self._tables = GoldTables(opened, self._spec)
+        self._planner = Planner(opened, self._spec, self._tables)
         self._folded = 0  # the last unit that all tables include
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")
         self._running = threading.Lock()  # `follow` and `renew` must not overlap
@@ -146,7 +146,7 @@ class Aggregator(Follower):
         return found
 
     def _carry_out(self, work: GoldPlan) -> dict[str, int]:
-        if self._definition.is_incremental:
+        if self._spec.is_incremental:
             parts, failed = self._calculator.of_files(work.fold, work.fields)
         else:
             parts, failed = self._calculator.of_touched_keys(work.fold, work.rows, work.fields)
@@ -163,19 +163,19 @@ class Aggregator(Follower):
         return {name: self._pool.submit(write, name, part, work.upto) for name, part in parts.items()}
 
     def _set_apart(self, failed: dict[str, Exception], work: GoldPlan) -> None:
-        """Remove the failed tables' definitions, so that a later run recomputes them from all silver files."""
+        """Remove the failed tables' specs, so that a later run recomputes them from all silver files."""
         if failed:
             work.leave_out(failed)
-            known = self._planner.definitions()
-            self._planner.define({name: digest for name, digest in known.items() if name not in failed})
+            known = self._planner.specs()
+            self._planner.store_specs({name: digest for name, digest in known.items() if name not in failed})
         for name, error in failed.items():
             self._failures.add(name, self._layout.gold_of(name), error)
 
     def _finish(self, work: GoldPlan) -> None:
         self._folded = max(work.upto, self._folded)
-        if self._planner.definitions() != work.definitions:
+        if self._planner.specs() != work.specs:
             self._tables.sync()
-            self._planner.define(work.definitions)
+            self._planner.store_specs(work.specs)
 
 
 def _results(jobs: dict[str, Future[int]]) -> tuple[dict[str, int], dict[str, Exception]]:

@@ -25,8 +25,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.followers.gold import worker_tasks
 from spark_app.followers.gold.aggregates import Aggregate, Grouping, source_of
-from spark_app.followers.gold.definition import Definition
 from spark_app.followers.gold.merging import narrow
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.lake.files.disk import is_full
 from spark_app.lake.files.storage import Storage
 from spark_app.model.gold_functions import GOLD_FUNCTIONS
@@ -55,7 +55,7 @@ class AggregateComputer:
         self._session = session
         self._storage = storage
         self._layout = settings.tables.layout
-        self._definition = Definition.of(settings)
+        self._spec = GoldSpec.of(settings)
 
     def of_files(self, files: dict[str, list[str]], fields: dict[str, pa.Schema]) -> Computed:
         """Aggregates of the rows of the files."""
@@ -71,7 +71,7 @@ class AggregateComputer:
         self, new: dict[str, list[str]], rows: dict[str, list[str]], fields: dict[str, pa.Schema]
     ) -> Computed:
         """Aggregates of the keys in the `new` files, over all silver files of their tables (`rows`)."""
-        key = self._definition.key
+        key = self._spec.key
         computed = Computed({}, {})
 
         def read(schema: pa.Schema, names: list[str]) -> DataFrame:
@@ -85,10 +85,10 @@ class AggregateComputer:
         return computed
 
     def _grouping(self, fields: pa.Schema) -> Grouping:
-        definition = self._definition
-        declared = definition.aggregates.items()
-        wanted = tuple(Aggregate(name, how.function, definition.field_of(how)) for name, how in declared)
-        return Grouping(definition.key, wanted, fields)
+        spec = self._spec
+        declared = spec.aggregates.items()
+        wanted = tuple(Aggregate(name, how.function, spec.field_of(how)) for name, how in declared)
+        return Grouping(spec.key, wanted, fields)
 
     def _compute(self, names: list[str], read: Read, computed: Computed) -> None:
         """Compute all tables in one job; if it fails, each half in a job of its own, down to single tables.
@@ -128,14 +128,14 @@ class AggregateComputer:
         """Routing name -> one row per key, with a `SUMMED` column for each sum of integers. `sums` is the type in which
         integers are summed; None = their own type."""
         columns = []
-        for name, aggregate in self._definition.aggregates.items():
-            function, field = GOLD_FUNCTIONS[aggregate.function], self._definition.field_of(aggregate)
+        for name, aggregate in self._spec.aggregates.items():
+            function, field = GOLD_FUNCTIONS[aggregate.function], self._spec.field_of(aggregate)
             value = _suited(rows, field, function.takes) if field else F.lit(1)
             if function.widens and isinstance(rows.schema[field].dataType, T.IntegralType):
                 columns.append(F.count(value).alias(f"{SUMMED}{name}"))
                 value = value.cast(sums) if sums else value
             columns.append(function.spark(F, value).alias(name))
-        result = rows.groupBy(TABLE, self._definition.key).agg(*columns).toArrow()
+        result = rows.groupBy(TABLE, self._spec.key).agg(*columns).toArrow()
         name_of = {self._layout.silver_of(name): name for name in names}
         return {name_of[table]: rows for table, rows in split_by_value(result, TABLE)}
 

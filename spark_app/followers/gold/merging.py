@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.followers.gold.definition import Definition
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.model.gold_functions import Merge
 
 WIDE_SUM = pa.decimal128(38, 0)
@@ -46,18 +46,18 @@ def can_fold(columns: pa.Schema, part: pa.Schema) -> bool:
     return set(columns.names) == set(part.names) and not any(pa.types.is_nested(field.type) for field in columns)
 
 
-def fold(old: pa.Table, part: pa.Table, definition: Definition) -> pa.Table:
-    """Merge `part` (one row per key) into `old`: rows of known keys are merged, or replaced if the definition is not
+def fold(old: pa.Table, part: pa.Table, spec: GoldSpec) -> pa.Table:
+    """Merge `part` (one row per key) into `old`: rows of known keys are merged, or replaced if the spec is not
     incremental; rows of new keys are appended. Columns and types are those of `old`, except sums that became
     `WIDE_SUM`."""
     old = old.cast(widen(old.schema, part.schema))
     part = part.select(old.column_names).cast(old.schema)
-    key = definition.key
+    key = spec.key
     at = pc.index_in(old[key], value_set=part[key])  # of each old row in `part`
     found = pc.is_valid(at)
     columns = {}
     for name in old.column_names:
-        new = old[name] if name == key else _folded(definition.merge_of(name), old[name], part[name].take(at))
+        new = old[name] if name == key else _folded(spec.merge_of(name), old[name], part[name].take(at))
         columns[name] = pc.if_else(found, new, old[name].cast(new.type))
     folded = pa.table(columns)
     new = part.filter(pc.is_null(pc.index_in(part[key], value_set=old[key])))

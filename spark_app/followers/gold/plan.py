@@ -1,6 +1,6 @@
 """Plans a gold run: which units each gold table lacks, and which silver files to read for it.
 
-A table is recomputed from all its silver files if its definition changed, a new file or the manifest of a unit is
+A table is recomputed from all its silver files if its spec changed, a new file or the manifest of a unit is
 missing, or a rebuild added rows to its silver table.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from spark_app.followers.follower import Units
-from spark_app.followers.gold.definition import Definition
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.lake.files.state_files import read_json, write_durably
 from spark_app.model.columns import column_of
@@ -28,7 +28,7 @@ class GoldPlan:
     Attributes:
         upto: the last unit that gold includes after the run.
         fields: routing name -> key and aggregated fields of the silver table.
-        definitions: routing name -> digest of its definition.
+        specs: routing name -> digest of its spec.
         fold: routing name -> new silver files, to merge into gold.
         whole: routing name -> all silver files, to recompute the table.
         rows: names of `fold` -> all silver files, to recompute the changed keys.
@@ -37,28 +37,28 @@ class GoldPlan:
 
     upto: int
     fields: dict[str, pa.Schema]
-    definitions: dict[str, str]
+    specs: dict[str, str]
     fold: dict[str, list[str]] = field(default_factory=dict)
     whole: dict[str, list[str]] = field(default_factory=dict)
     rows: dict[str, list[str]] = field(default_factory=dict)
     rebuilt: set[str] = field(default_factory=set)
 
     def leave_out(self, names: Iterable[str]) -> None:
-        """Remove these tables from the plan and from `definitions`, so that a later run recomputes them."""
+        """Remove these tables from the plan and from `specs`, so that a later run recomputes them."""
         for name in names:
-            for of_table in (self.definitions, self.fold, self.whole, self.rows):
+            for of_table in (self.specs, self.fold, self.whole, self.rows):
                 of_table.pop(name, None)
 
 
 class Planner:
-    """Compares manifests, silver and definitions with the gold tables."""
+    """Compares manifests, silver and specs with the gold tables."""
 
-    def __init__(self, opened: OpenLake, definition: Definition, tables: GoldTables):
+    def __init__(self, opened: OpenLake, spec: GoldSpec, tables: GoldTables):
         self._opened = opened
         self._lake = opened.lake
         self._layout = opened.settings.tables.layout
         self._manifests = opened.units.manifests
-        self._definition = definition
+        self._spec = spec
         self._tables = tables
 
     def plan(self, units: Units) -> GoldPlan | None:
@@ -70,28 +70,28 @@ class Planner:
         if self._manifests.applied() < self._manifests.last:
             return None  # a commit failed: some tables are ahead of the others until it is made again
         fields = self._fields()
-        definitions = {name: self._definition.digest(found) for name, found in fields.items()}
-        work = GoldPlan(units.upto, fields, definitions)
-        same = self._complete(self._unchanged(definitions), units.gone)
+        specs = {name: self._spec.digest(found) for name, found in fields.items()}
+        work = GoldPlan(units.upto, fields, specs)
+        same = self._complete(self._unchanged(specs), units.gone)
         if len(same) < len(fields):
-            self.define(same)  # before gold changes: after a crash these tables are recomputed
+            self.store_specs(same)  # before gold changes: after a crash these tables are recomputed
             work.whole = {name: self.snapshot(name) for name in fields if name not in same}
         self._add_news(work, units, set(same))
-        if not self._definition.is_incremental:
+        if not self._spec.is_incremental:
             work.rows = {name: self.snapshot(name) for name in work.fold}
         return work
 
-    def definitions(self) -> dict[str, str]:
-        """The stored definitions of the gold tables: routing name -> digest."""
+    def specs(self) -> dict[str, str]:
+        """The stored specs of the gold tables: routing name -> digest."""
         stored: dict[str, str] | None = read_json(
             self._lake.storage, self._lake.gold
         )  # without the file all gold is recomputed
         return stored or {}
 
-    def define(self, definitions: dict[str, str]) -> None:
-        """Store the definitions of the gold tables."""
-        if definitions != read_json(self._lake.storage, self._lake.gold):
-            write_durably(self._lake.storage, self._lake.gold, json.dumps(definitions), "gold.state")
+    def store_specs(self, specs: dict[str, str]) -> None:
+        """Store the specs of the gold tables."""
+        if specs != read_json(self._lake.storage, self._lake.gold):
+            write_durably(self._lake.storage, self._lake.gold, json.dumps(specs), "gold.state")
 
     def snapshot(self, name: str) -> list[str]:
         """All files of the silver table in its newest version."""
@@ -99,14 +99,14 @@ class Planner:
         self._opened.units.refresh(silver)
         return self._opened.units.committer.tables.files(silver)
 
-    def _unchanged(self, definitions: dict[str, str]) -> dict[str, str]:
-        known = self.definitions()
-        same = {name: digest for name, digest in definitions.items() if known.get(name) == digest}
+    def _unchanged(self, specs: dict[str, str]) -> dict[str, str]:
+        known = self.specs()
+        same = {name: digest for name, digest in specs.items() if known.get(name) == digest}
         return {name: digest for name, digest in same.items() if self._has_gold(name) or not self.snapshot(name)}
 
-    def _complete(self, definitions: dict[str, str], gone: int) -> dict[str, str]:
+    def _complete(self, specs: dict[str, str], gone: int) -> dict[str, str]:
         """Those of the tables for which the manifest of each unit that they may lack is still there."""
-        return {name: digest for name, digest in definitions.items() if not gone or self._tables.cursor(name) >= gone}
+        return {name: digest for name, digest in specs.items() if not gone or self._tables.cursor(name) >= gone}
 
     def _add_news(self, work: GoldPlan, units: Units, of: set[str]) -> None:
         new, work.rebuilt = self._new_files(units, of)
@@ -135,13 +135,13 @@ class Planner:
         names = sorted(set(self._opened.tables.admitted.values()))
         there = [name for name in names if self._lake.has_table(self._layout.silver_of(name))]
         fields = {name: self._fields_of(name) for name in there}
-        return {name: found for name, found in fields.items() if self._definition.key in found.names}
+        return {name: found for name, found in fields.items() if self._spec.key in found.names}
 
     def _fields_of(self, name: str) -> pa.Schema:
         catalog, tables = self._opened.schemas.ledger.catalog(), self._opened.tables
         columns, messages = tables.columns(name, catalog.columns), tables.messages.get(name, ())
         names, aliases = [*columns.names, *sent_names(messages, catalog)], table_aliases(messages, catalog)
-        return self._definition.fields(columns, lambda field: column_of(field, names, aliases))
+        return self._spec.fields(columns, lambda field: column_of(field, names, aliases))
 
     def _has_gold(self, name: str) -> bool:
         return self._tables.is_there(name)

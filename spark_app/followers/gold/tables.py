@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from spark_app.followers.gold.definition import Definition
 from spark_app.followers.gold.merging import INTEGER, WIDE_SUM, beyond_64_bits, can_fold, fold
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.lake.delta import log as delta_log
 from spark_app.lake.delta import parquet as files
 from spark_app.lake.delta.log import SEQUENCE
@@ -61,9 +61,9 @@ class Content:
 class GoldTables:
     """The gold tables of a lake, by routing name. Different tables may be written in parallel."""
 
-    def __init__(self, opened: OpenLake, definition: Definition):
+    def __init__(self, opened: OpenLake, spec: GoldSpec):
         lake, settings = opened.lake, opened.settings
-        self._definition = definition
+        self._spec = spec
         self._layout = settings.tables.layout
         self._app = f"{lake.identity()}/gold"
         self._handles = Tables(lake, settings.lake)
@@ -96,7 +96,7 @@ class GoldTables:
             self._unsynced.clear()
 
     def merge(self, name: str, part: pa.Table, upto: int) -> int:
-        """Merge one row per key into the table, or replace the key's row if the definition is not incremental.
+        """Merge one row per key into the table, or replace the key's row if the spec is not incremental.
 
         Returns:
             The number of rows of the table.
@@ -145,7 +145,7 @@ class GoldTables:
 
     def _fold(self, gold: str, content: Content, part: pa.Table, upto: int) -> int:
         keys = [f"{gold}/{path}" for path in content.paths]
-        rows = fold(self._read(keys, content.columns), part, self._definition)
+        rows = fold(self._read(keys, content.columns), part, self._spec)
         self._warn_wide_sums(gold, content.columns, rows)
         self._overwrite(gold, content, rows, upto)
         return int(rows.num_rows)
@@ -203,7 +203,7 @@ class GoldTables:
         Raises:
             DeltaError, pa.ArrowInvalid: a sum exceeds its column, or the table could not be written.
         """
-        key = quoted(self._definition.key)
+        key = quoted(self._spec.key)
         merge = table.merge(
             part.cast(pa.schema([columns.field(name) for name in part.column_names])),
             f"t.{key} IS NOT DISTINCT FROM s.{key}",
@@ -213,7 +213,7 @@ class GoldTables:
             commit_properties=self._transaction(upto),
         )
         with failpoints.around("gold.merge"):
-            updates = _updates(self._definition, columns)
+            updates = _updates(self._spec, columns)
             merge.when_matched_update(updates).when_not_matched_insert_all().execute()
 
     def replace(self, name: str, part: pa.Table, upto: int) -> int:
@@ -244,7 +244,7 @@ class GoldTables:
         columns = pa.schema(Schema.from_arrow(rows.schema).to_arrow())
         entry = self._write(gold, rows.cast(columns))
         with failpoints.around("gold.replace"), self._or_nothing(gold, entry):
-            self._handles.begin_by_rows(gold, columns, entry, upto, self._app, self._definition.comments())
+            self._handles.begin_by_rows(gold, columns, entry, upto, self._app, self._spec.comments())
         self._known[gold] = Content(0, columns, [entry.path], entry.size, upto)
 
     def compare(self, name: str, part: pa.Table) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class GoldTables:
         if table is not None:
             table.update_incremental()
         found = None if table is None else self._read(self._handles.files(self._layout.gold_of(name)), _columns(table))
-        wrong = differing_keys(part.slice(0, 0) if found is None else found, part, self._definition.key)
+        wrong = differing_keys(part.slice(0, 0) if found is None else found, part, self._spec.key)
         return {"rows": part.num_rows, "differing": len(wrong), "named": sorted(map(str, wrong))[:MOST_NAMED]}
 
     def _read(self, keys: list[str], columns: pa.Schema) -> pa.Table:
@@ -265,14 +265,14 @@ class GoldTables:
 
     def _warn_wide_sums(self, gold: str, before: pa.Schema, rows: pa.Table) -> None:
         """Warn once per column that becomes `WIDE_SUM`: its type changes for the readers of the table."""
-        for name, keys in beyond_64_bits(rows, self._definition.key).items():
+        for name, keys in beyond_64_bits(rows, self._spec.key).items():
             if name not in before.names or before.field(name).type != WIDE_SUM:
                 words = "sums exceed 64 bits: the column type changes to DECIMAL(38,0)"
                 log.warning(words, table=gold, column=name, keys=len(keys), named=keys[:MOST_NAMED])
 
     def _commented(self, rows: pa.Table) -> pa.Table:
         """The rows with the comments of their columns: an overwrite also replaces the schema of the table."""
-        return rows.cast(with_comments(rows.schema, self._definition.comments().own))
+        return rows.cast(with_comments(rows.schema, self._spec.comments().own))
 
     def _transaction(self, upto: int) -> CommitProperties:
         """What the next commit says of itself. It is made for one version: delta-rs would otherwise try the next ones,
@@ -316,11 +316,11 @@ def _columns(table: DeltaTable) -> pa.Schema:
     return columns_of(table)
 
 
-def _updates(definition: Definition, columns: pa.Schema) -> dict[str, str]:
+def _updates(spec: GoldSpec, columns: pa.Schema) -> dict[str, str]:
     """Column -> the SQL that merges the new value (`s`) into the old one (`t`)."""
     updates = {}
-    for name in definition.aggregates:
-        column, how = quoted(name), definition.merge_of(name)
+    for name in spec.aggregates:
+        column, how = quoted(name), spec.merge_of(name)
         if how is None:
             updates[column] = f"s.{column}"
         elif how == "+":

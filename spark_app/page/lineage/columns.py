@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from spark_app.followers.gold.definition import Definition
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.definitions import AS_SENT, Join, Projection
 from spark_app.model.record_schemas import LINEAGE_SCHEMA, SOURCE_SCHEMA
@@ -269,7 +269,7 @@ def _inside(kind: pa.DataType) -> Collection[str]:
     return _inside(kind.value_type) if pa.types.is_list(kind) else ()
 
 
-def gold_edges(gold: str, columns: pa.Schema, silver: str, there: pa.Schema, definition: Definition) -> Iterator[Edge]:
+def gold_edges(gold: str, columns: pa.Schema, silver: str, there: pa.Schema, spec: GoldSpec) -> Iterator[Edge]:
     """The edges to each column of a gold table. A function of a field that silver has not got is one of the table.
 
     Args:
@@ -277,12 +277,12 @@ def gold_edges(gold: str, columns: pa.Schema, silver: str, there: pa.Schema, def
         there: those that the silver table has.
     """
     for column in columns.names:
-        target, aggregate = Place(gold, column), definition.aggregates.get(column)
-        if column == definition.key:
+        target, aggregate = Place(gold, column), spec.aggregates.get(column)
+        if column == spec.key:
             yield Edge(Place(silver, column), target, By("key"))
         elif aggregate is None:
             yield Edge(Place(APP), target, By("unknown"))
         else:
-            field = definition.field_of(aggregate)
+            field = spec.field_of(aggregate)
             known = field if field in there.names else ""
             yield Edge(Place(silver, known), target, By("aggregate", function=aggregate.function, reads=field))

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from spark_app.followers.gold.definition import Definition
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.lake.delta.manifest import Manifests
 from spark_app.lake.delta.table_handles import Tables
 from spark_app.lake.lake import Lake
@@ -256,8 +256,8 @@ class LakeGraph:
                 graph.add(Node(f"message:{kind}", "message"))
                 graph.connect([Edge(Place(f"message:{kind}"), Place(silver), By("message"))])
         if gold in self._there:
-            definition = Definition.of(self._settings)
-            graph.add(Node(gold, "gold", {"exists": True, "key": definition.key}))
+            spec = GoldSpec.of(self._settings)
+            graph.add(Node(gold, "gold", {"exists": True, "key": spec.key}))
             graph.connect([Edge(Place(silver), Place(gold), By("aggregate"))])
 
     def _add_silver_columns(self, graph: Graph, name: str, known: RowOrigins | None) -> None:
@@ -316,5 +316,5 @@ class LakeGraph:
 
     def _add_gold_columns(self, graph: Graph, name: str) -> None:
         silver, gold = self._layout.silver_of(name), self._layout.gold_of(name)
-        definition = Definition.of(self._settings)
-        graph.connect(gold_edges(gold, self._columns(gold), silver, self._columns(silver), definition))
+        spec = GoldSpec.of(self._settings)
+        graph.connect(gold_edges(gold, self._columns(gold), silver, self._columns(silver), spec))

@@ -34,8 +34,8 @@ from spark_app.protobuf.changes.declarations import Place, declared_names, reser
 from spark_app.protobuf.changes.differences import Change, Version, differences
 from spark_app.protobuf.changes.outcomes import Judgement, difference
 from spark_app.protobuf.columns.types import column_names, is_map, map_fields, ordered_fields, table_type
+from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.decode.numbering import with_nested
-from spark_app.protobuf.decode.reference import load_files
 from spark_app.protobuf.schemas.ledger import Entry, Ledger
 from spark_app.protobuf.schemas.registry import Registry
 from spark_app.protobuf.schemas.subjects import Subjects

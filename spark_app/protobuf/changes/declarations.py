@@ -13,7 +13,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorSet
 
 from spark_app.protobuf.columns.types import is_map, map_fields, ordered_fields
-from spark_app.protobuf.decode.reference import load_files
+from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.schemas.well_known import is_well_known
 
 Place = tuple[str, int]  # full name of a message, number of its field

@@ -30,8 +30,8 @@ from spark_app.protobuf.columns.types import (
     table_type,
     value_type,
 )
+from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.decode.numbering import index_within
-from spark_app.protobuf.decode.reference import load_files
 
 
 @dataclass(frozen=True)

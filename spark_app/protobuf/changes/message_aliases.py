@@ -15,8 +15,8 @@ from spark_app.model.record_schemas import RESERVED
 from spark_app.protobuf.changes.differences import Version
 from spark_app.protobuf.columns.fields import struct_of
 from spark_app.protobuf.columns.types import column_names, ordered_fields
+from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.decode.numbering import with_nested
-from spark_app.protobuf.decode.reference import load_files
 
 
 class _Named(NamedTuple):

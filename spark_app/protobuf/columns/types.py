@@ -174,7 +174,7 @@ def holds_maps(message: Descriptor) -> bool:
 
 
 def suits_ptars(message: Descriptor, above: tuple[str, ...] = ()) -> bool:
-    """Whether ptars decodes canonical payloads of this message exactly as the reference parser does.
+    """Whether ptars decodes canonical payloads of this message exactly as Google's parser does.
 
     ptars drops groups, panics on editions and on field names that differ only by case, ignores that an enum is closed,
     cannot write JSON text, and converts messages of google.type in its own way.

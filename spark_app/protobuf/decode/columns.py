@@ -1,7 +1,7 @@
 """Builds Arrow columns of payloads: with ptars, or in Python where ptars decodes differently from upb.
 
 Both give the types of `columns/types`. ptars is ten times faster. It fails a whole batch for one bad row without naming
-the row, and panics on some inputs; both count as a failure, and the caller uses the reference parser.
+the row, and panics on some inputs; both count as a failure, and the caller uses Google's parser.
 
 `DefaultsToNull` turns default values into NULLs: on the wire a field without presence that has its default equals an
 absent one. This is a separate step after decoding, the same for both. Elements of lists and values of maps are not

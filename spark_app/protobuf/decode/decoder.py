@@ -1,6 +1,6 @@
 """One decoder per (descriptor set, rule, message index, options), kept for the life of the worker process.
 
-Strict mode: the reference parser parses each payload and rejects invalid ones with its error text. Accepted payloads
+Strict mode: Google's parser parses each payload and rejects invalid ones with its error text. Accepted payloads
 are serialised again and decoded by ptars, ten times faster than in Python. Messages that ptars decodes wrongly are
 decoded in Python. Without strict mode ptars decodes the payloads as they are; if it fails, the whole batch is decoded
 in strict mode. A payload that fits another message better than the one that its index names by the lake's rule is
@@ -25,8 +25,8 @@ from spark_app.protobuf.columns.json_text import to_json
 from spark_app.protobuf.columns.timestamps import OUT_OF_RANGE
 from spark_app.protobuf.columns.types import decoded_schema
 from spark_app.protobuf.decode.columns import ColumnBuilder, DefaultsToNull, fast_columns
+from spark_app.protobuf.decode.google_parser import GoogleParser, Refused, concatenate_members, load_files, to_members
 from spark_app.protobuf.decode.numbering import name
-from spark_app.protobuf.decode.reference import ReferenceParser, Refused, concatenate_members, load_files, to_members
 
 SLICE = 512  # payloads checked by one call
 
@@ -34,9 +34,9 @@ SLICE = 512  # payloads checked by one call
 class IndexConflict:
     """Checks the payloads of a message whose index names another message for writers with the other numbering."""
 
-    def __init__(self, parser: ReferenceParser, other: Descriptor):
+    def __init__(self, parser: GoogleParser, other: Descriptor):
         self._parser = parser
-        self._other = ReferenceParser(other)
+        self._other = GoogleParser(other)
 
     def rows(self, payloads: pa.Array) -> list[int]:
         """Row numbers of the payloads that only the other message parses without unknown fields.
@@ -82,7 +82,7 @@ class Decoder:
         self.message = message
         self.full_name = message.full_name
         self.schema = decoded_schema(message)
-        self._parser = ReferenceParser(message)
+        self._parser = GoogleParser(message)
         self._builder = ColumnBuilder(message)
         self._fast = fast_columns(message, self._parser.batch)
         self._defaults_to_null = None if options.defaults else DefaultsToNull(message)
@@ -121,7 +121,7 @@ class Decoder:
         return to_json(self.message.file.pool, self._parser.message_class.FromString(payload))
 
     def _decode_unread(self, payloads: pa.Array) -> Decoded | None:
-        """Decode without the reference parser; None if ptars fails for one of the payloads."""
+        """Decode without Google's parser; None if ptars fails for one of the payloads."""
         batch = concatenate_members(to_members(payloads)).to_pybytes()
         return self._decode_fast([batch], np.arange(len(payloads)))
 

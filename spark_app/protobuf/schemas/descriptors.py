@@ -33,7 +33,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from spark_app.protobuf.decode.reference import load_files, own_file
+from spark_app.protobuf.decode.google_parser import load_files, own_file
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits, SchemaLookupError, check_name
 from spark_app.protobuf.schemas.protoc import BROKEN, REFUSED
 from spark_app.protobuf.schemas.registry import ROOT, Sources

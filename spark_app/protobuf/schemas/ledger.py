@@ -28,8 +28,8 @@ from spark_app.model.schema_changes import Comparison, Kind, Policy
 from spark_app.protobuf.changes.differences import Version
 from spark_app.protobuf.changes.message_aliases import find_aliases
 from spark_app.protobuf.columns.types import arrow_schema
+from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.decode.numbering import depends_on_writer, index_within
-from spark_app.protobuf.decode.reference import load_files
 from spark_app.protobuf.schemas.descriptors import digest
 
 Outcome = Literal["decodable", "refused", "waiting"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from spark_app.model.catalog import Form
-from spark_app.protobuf.decode.reference import own_file
+from spark_app.protobuf.decode.google_parser import own_file
 from spark_app.protobuf.schemas.descriptors import (
     OWN_FILE,
     CompileUnavailable,

@@ -31,8 +31,8 @@ from spark_app.protobuf.changes.comparison import MOST_EARLIER, SchemaComparer
 from spark_app.protobuf.changes.decisions import Decision, SchemaDecider
 from spark_app.protobuf.changes.declarations import other_names, with_comments
 from spark_app.protobuf.changes.outcomes import BY_OUTCOME, Judgement
+from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.decode.numbering import depends_on_writer
-from spark_app.protobuf.decode.reference import load_files
 from spark_app.protobuf.schemas.descriptors import CompileTimedOut, CompileUnavailable
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits

@@ -58,7 +58,7 @@ def backtest(settings: Settings, names: Sequence[str] = (), since: float | None 
     if settings.schemas.proto_rules == "off":
         _refuse_unknown(names, settings.expectations)
     history = History.of(settings, OPEN_TIMEOUT_S)
-    by_table = {name: TableRules.of(history, name, settings.expectations) for name in history.names}
+    by_table = {name: TableExpectations.of(history, name, settings.expectations) for name in history.names}
     of_schemas = {name for rules in by_table.values() for name in rules.every}
     _refuse_unknown(names, {*settings.expectations, *of_schemas})
     wanted = {name: rule for name, rule in settings.expectations.items() if not names or name in names}
@@ -85,7 +85,7 @@ class _Backtester:
     def __init__(
         self,
         history: History,
-        rules: Mapping[str, TableRules],
+        rules: Mapping[str, TableExpectations],
         idle: Sequence[str],
         since: datetime.datetime | None,
     ):
@@ -176,7 +176,7 @@ class _Backtester:
 
 
 @dataclass(frozen=True)
-class TableRules:
+class TableExpectations:
     """
     Attributes:
         usual: of the settings.
@@ -189,26 +189,26 @@ class TableRules:
     unclear: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(history: History, name: str, expectations: Mapping[str, Expectation]) -> TableRules:
+    def of(history: History, name: str, expectations: Mapping[str, Expectation]) -> TableExpectations:
         """The rules of a table, by its routing name."""
         wrapper, action = history.settings.wrapper.names, history.settings.schemas.proto_rules
         usual = rules_of_table(expectations, name)
         usual = rules_with_columns(usual, name, history.catalog, history.routing, wrapper)
         if action == "off":
-            return TableRules(usual)
+            return TableExpectations(usual)
         found: dict[str, set[tuple[Rule, ...]]] = defaultdict(set)
         room = MAX_RULES - len(usual)
         for (key, _), rules in rules_by_origin(name, history.catalog, history.routing, room):
             found[str(key)].add((*usual, *as_rules(rules, action)))
         clear = {key: next(iter(rules)) for key, rules in found.items() if len(rules) == 1}
-        return TableRules(usual, clear, frozenset(found.keys() - clear.keys()))
+        return TableExpectations(usual, clear, frozenset(found.keys() - clear.keys()))
 
-    def only(self, names: Collection[str]) -> TableRules:
+    def only(self, names: Collection[str]) -> TableExpectations:
         """The rules with these names; all if there are no names."""
         if not names:
             return self
         by_schema = {key: tuple(r for r in rules if r.name in names) for key, rules in self.by_schema.items()}
-        return TableRules(tuple(rule for rule in self.usual if rule.name in names), by_schema, self.unclear)
+        return TableExpectations(tuple(rule for rule in self.usual if rule.name in names), by_schema, self.unclear)
 
     @property
     def every(self) -> dict[str, Rule]:

@@ -32,7 +32,7 @@ from spark_app.tables.sql.names import write_columns
 MOST_NAMED = 100  # log lines for one message
 
 
-class RulesInForce:
+class ExpectationsInForce:
     """
     Attributes:
         of_settings: the definitions that the settings make.

@@ -39,7 +39,7 @@ from spark_app.settings.models import Settings
 from spark_app.tables.admission import TableAdmission
 from spark_app.tables.comments import TableComments
 from spark_app.tables.definitions import projections_of
-from spark_app.tables.expectations.in_force import RulesInForce
+from spark_app.tables.expectations.in_force import ExpectationsInForce
 from spark_app.tables.fixed_settings import check_rules, record_message_index_rule
 from spark_app.tables.pauses import PausedTables, pause_events, say_changes
 from spark_app.tables.projections.tables import TableProjections
@@ -178,7 +178,7 @@ class OpenLake:
     units: UnitLog
     tables: TableAdmission
     schemas: SchemaResolver
-    rules: RulesInForce
+    rules: ExpectationsInForce
     paused: PausedTables
     projections: TableProjections
 
@@ -214,7 +214,7 @@ class OpenLake:
         units = UnitLog(lake, settings, comments, on_commit, merger)
         registry = Registry(settings.registry, limits_of(settings.schemas))
         schemas = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings), Judgement.of(settings))
-        rules = RulesInForce(lake, settings, ledger, tables)
+        rules = ExpectationsInForce(lake, settings, ledger, tables)
         paused = PausedTables(lake, units.manifests, rules)
         projections = TableProjections(lake, settings, settings.wrapper.names, tables.written, projected)
         opened = OpenLake(lake, settings, units, tables, schemas, rules, paused, projections)

@@ -15,7 +15,7 @@ from google.protobuf import message_factory
 
 from producer.delivery import producer_settings
 from scripts.pages import compile_text
-from spark_app.protobuf.decode.reference import load_files
+from spark_app.protobuf.decode.google_parser import load_files
 from tests.chaos import read_back
 from tests.chaos.ages import summary, watch
 from tests.chaos.flow import Flow

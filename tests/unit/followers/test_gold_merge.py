@@ -14,7 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from spark_app.followers.gold import tables as gold_tables
-from spark_app.followers.gold.definition import Definition
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.model.gold_functions import GOLD_FUNCTIONS
 from spark_app.settings.models import Settings
@@ -55,7 +55,7 @@ def gold_after(folder: str, parts: list[Rows], function: str | None) -> dict[str
     settings = Settings.model_validate(
         {"lake": {"path": folder}, "event": {"key": "gamer"}, "gold": {"aggregates": columns}}
     )
-    gold = GoldTables(OpenLake.of(open_lake(Path(folder)), settings), Definition.of(settings))
+    gold = GoldTables(OpenLake.of(open_lake(Path(folder)), settings), GoldSpec.of(settings))
     for number, rows in enumerate(parts, 1):
         gold.merge("a", part_of(rows), number)
     assert gold.cursor("a") == len(parts)

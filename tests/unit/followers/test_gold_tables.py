@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from spark_app.followers.gold import tables as gold_tables
-from spark_app.followers.gold.definition import Definition
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.lake.delta import log as delta_log
 from spark_app.lake.files.local import LocalStorage
@@ -31,7 +31,7 @@ def open_gold(folder: Path, function: str = "count", every: int = 50) -> GoldTab
             "gold": {"aggregates": aggregates},
         }
     )
-    return GoldTables(OpenLake.of(open_lake(folder), settings), Definition.of(settings))
+    return GoldTables(OpenLake.of(open_lake(folder), settings), GoldSpec.of(settings))
 
 
 def part(**counts: int) -> pa.Table:

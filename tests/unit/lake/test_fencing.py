@@ -21,7 +21,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from spark_app.followers.gold.definition import Definition
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.lake.delta import inventory, rewrite
 from spark_app.lake.delta.maintenance import sweep
@@ -263,7 +263,7 @@ def play_entry(lake: Lake, name: str, version: int) -> None:
 def gold_of(lake: SmallLake) -> GoldTables:
     aggregates = {"n": {"function": "count", "field": "x"}}
     known = lake.settings.model_dump() | {"event": {"key": "gamer"}, "gold": {"aggregates": aggregates}}
-    return GoldTables(lake.opened, Definition.of(type(lake.settings).model_validate(known)))
+    return GoldTables(lake.opened, GoldSpec.of(type(lake.settings).model_validate(known)))
 
 
 def part(kind: pa.DataType, **counts: int) -> pa.Table:

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from spark_app.followers.gold import tables as gold_tables
-from spark_app.followers.gold.definition import Definition
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.lake.delta import parquet as files
 from spark_app.lake.delta.table_handles import INDEXED
@@ -110,7 +110,7 @@ def test_gold_of_large_keys_and_nan_is_found(tmp_path: Path, monkeypatch: pytest
     settings = Settings.model_validate(
         {"lake": {"path": str(tmp_path)}, "event": {"key": "gamer"}, "gold": {"aggregates": aggregates}}
     )
-    gold = GoldTables(OpenLake.of(open_lake(tmp_path), settings), Definition.of(settings))
+    gold = GoldTables(OpenLake.of(open_lake(tmp_path), settings), GoldSpec.of(settings))
     for number, unit in enumerate(UNITS, 1):
         gold.merge("a", unit.select(["row", "u", "d"]).rename_columns(["row", "gamer", "d"]), number)
     assert lost(tmp_path / GOLD) == []

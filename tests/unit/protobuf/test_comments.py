@@ -9,7 +9,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from spark_app.model.columns import Path
 from spark_app.protobuf.columns.fields import column_comments
 from spark_app.protobuf.columns.types import arrow_schema
-from spark_app.protobuf.decode.reference import load_files
+from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.schemas.descriptors import LONGEST, clean, compile_schema, compile_sources, digest
 from spark_app.protobuf.schemas.registry import ROOT, Registry, Sources
 from spark_app.protobuf.schemas.resolution import resolve

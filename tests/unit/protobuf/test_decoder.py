@@ -49,7 +49,7 @@ def prepare(body: str, options: DecodeOptions = STRICT) -> tuple[Decoder, Any]:
 
 
 def by_reference(decoder: Decoder, payload: bytes) -> list[dict[str, Any]]:
-    """The columns as the fallback builds them from what the reference parser read."""
+    """The columns as the fallback builds them from what Google's parser read."""
     messages, _ = decoder._parser.parse(pa.array([payload], pa.binary()))
     return ColumnBuilder(decoder.message).build(messages)[0].to_pylist()
 

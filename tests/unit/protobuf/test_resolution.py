@@ -15,7 +15,7 @@ from google.type import money_pb2
 from spark_app.audit.expected import rows_of
 from spark_app.model.catalog import Decodable
 from spark_app.protobuf.decode import decoder_for
-from spark_app.protobuf.decode.reference import load_files
+from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.schemas import resolution
 from spark_app.protobuf.schemas.descriptors import digest
 from spark_app.protobuf.schemas.ledger import message_schemas

@@ -11,7 +11,7 @@ import pytest
 
 from spark_app.lake.lake import Lake
 from spark_app.protobuf.columns.types import arrow_schema
-from spark_app.protobuf.decode.reference import load_files
+from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.schemas.descriptors import CompileUnavailable, compile_sources
 from spark_app.protobuf.schemas.ledger import Ledger, message_schemas
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits

@@ -49,7 +49,7 @@ def test_unknown_number_lands_as_digits_where_the_enum_is_open(text: str, row: d
 
 
 def test_missing_required_field_is_null_and_the_record_lands() -> None:
-    """As the reference parser has it: FromString does not look."""
+    """As Google's parser has it: FromString does not look."""
     decoder, message = prepare(PROTO2 + "message M { required string s = 1; optional int32 n = 2 [default = 7]; }")
     assert land(decoder, b"") == {"s": None, "n": None} == row_or_cause(message, b"")
 

@@ -12,8 +12,8 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from spark_app.audit.check_quarantine import OTHER_NAME
 from spark_app.followers.gold.aggregates import Aggregate, Grouping, source_of
-from spark_app.followers.gold.definition import Definition
 from spark_app.followers.gold.plan import Planner
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.lake.files.state_files import read_durable, write_quickly
 from spark_app.model.errors import ConfigurationError
 from spark_app.settings.models import Gold
@@ -149,8 +149,8 @@ SCORES = [
 
 
 def planned(game: Game) -> pa.Schema:
-    definition = Definition.of(game.lake.settings)
-    planner = Planner(game.lake.opened, definition, None)  # type: ignore[arg-type]
+    spec = GoldSpec.of(game.lake.settings)
+    planner = Planner(game.lake.opened, spec, None)  # type: ignore[arg-type]
     return planner._fields()["uno"]
 
 
@@ -202,15 +202,15 @@ def test_gold_is_made_anew_when_a_name_gets_another_column(answers: Answers, tmp
         for name, more in (("score", ""), ("points", ""), ("total", ""), ("total", "int64 points = 4;"))
     ]
     game = Game(answers, tmp_path, *versions, rename="alias", gold={"aggregates": GOLD})
-    definition, digests = Definition.of(game.lake.settings), []
+    spec, digests = GoldSpec.of(game.lake.settings), []
     for version, name in ((1, "score"), (2, "points"), (4, "total")):
         game.send(version, {"game_name": "uno", "gamer_id": "g", name: 1})
-        digests.append(definition.digest(planned(game)))
+        digests.append(spec.digest(planned(game)))
     assert len(set(digests)) == 3
     assert [source_of(field) for field in planned(game)] == ["event_timestamp", "gamer_id", "points", "score"][1:]
 
 
-def test_a_table_without_aliases_has_the_definition_of_before() -> None:
-    definition = Definition("k", "t", Gold(aggregates={"m": {"function": "max", "field": "t"}}).columns)  # type: ignore[dict-item]
+def test_a_table_without_aliases_has_the_gold_spec_of_before() -> None:
+    spec = GoldSpec("k", "t", Gold(aggregates={"m": {"function": "max", "field": "t"}}).columns)  # type: ignore[dict-item]
     columns = pa.schema([("k", pa.string()), ("t", pa.int64())])
-    assert str(definition.fields(columns, lambda name: name)) == "k: string\nt: int64"
+    assert str(spec.fields(columns, lambda name: name)) == "k: string\nt: int64"

@@ -12,11 +12,11 @@ import pytest
 from deltalake import DeltaTable, Field
 from google.protobuf import message_factory
 
-from spark_app.followers.gold.definition import Definition
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.columns import Path as Columns
-from spark_app.protobuf.decode.reference import load_files
+from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.schemas.descriptors import compile_schema
 from spark_app.protobuf.schemas.registry import ROOT, Sources
 from spark_app.tables import comments as table_comments
@@ -314,7 +314,7 @@ def test_a_table_has_not_more_text_than_the_limit(tmp_path: Path, monkeypatch: p
 
 def test_gold_has_comments_of_the_app_also_after_all_rows_were_replaced(tmp_path: Path) -> None:
     lake = Commented(tmp_path)
-    gold = GoldTables(lake.opened, Definition.of(lake.settings))
+    gold = GoldTables(lake.opened, GoldSpec.of(lake.settings))
     moment = pa.array([0], pa.timestamp("us", "UTC"))
     part = pa.table({"gamer_id": ["a"], "session_count": [1], "min_timestamp": moment, "max_timestamp": moment})
     for step in range(2):

@@ -15,7 +15,7 @@ from spark_app.model.errors import UsageError
 from spark_app.recovery.backtest import backtest
 from spark_app.settings.models import Settings
 from spark_app.tables.definitions import number as number_rules
-from spark_app.tables.expectations.in_force import MOST_NAMED, RulesInForce
+from spark_app.tables.expectations.in_force import MOST_NAMED, ExpectationsInForce
 from spark_app.tables.expectations.proto_rules import find_rules
 from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake
@@ -86,7 +86,7 @@ def test_each_row_meets_the_rules_of_its_own_schema_and_those_of_the_settings(tm
     assert rows(lake, "quarantine_events", "offset", "rules") == [(1, ["proto.bet"]), (4, ["known", "proto.most"])]
     assert rows(lake, "dropped_events", "offset", "rules") == [(3, ["known"]), (5, ["known"])]
     assert faults(lake) == {}
-    again = RulesInForce(lake.lake, lake.settings, lake.opened.schemas.ledger, lake.opened.tables)
+    again = ExpectationsInForce(lake.lake, lake.settings, lake.opened.schemas.ledger, lake.opened.tables)
     assert again.definitions == lake.opened.rules.definitions  # of a process that starts later
 
 
@@ -106,7 +106,9 @@ def test_other_settings_change_later_rows_alone(tmp_path: Path) -> None:
         changed = lake.settings.model_copy(
             update={"schemas": lake.settings.schemas.model_copy(update={"proto_rules": action})}
         )
-        lake.units._rules_in_force = RulesInForce(lake.lake, changed, lake.opened.schemas.ledger, lake.opened.tables)
+        lake.units._rules_in_force = ExpectationsInForce(
+            lake.lake, changed, lake.opened.schemas.ledger, lake.opened.tables
+        )
         lake.take(batch_of([bet(FIRST, "", 0)], first=number))
     assert rows(lake, UNO, "_offset", "_definition") == [(0, None), (2, 3), (3, None)]
     assert rows(lake, "dropped_events", "offset", "definition") == [(1, 1), (4, 1)]

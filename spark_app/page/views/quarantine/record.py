@@ -22,8 +22,8 @@ from spark_app.page.clear_text import shows_clear_text
 from spark_app.page.format import amount, escaped, reason
 from spark_app.page.views.quarantine.jobs import OpenRows
 from spark_app.protobuf import framing
+from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.decode.numbering import name
-from spark_app.protobuf.decode.reference import load_files
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.tables.fixed_settings import message_index_rule

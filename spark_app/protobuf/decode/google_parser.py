@@ -1,4 +1,4 @@
-"""Parses payloads with the reference parser (Google's upb), with message classes from a descriptor set.
+"""Parses payloads with Google's parser (upb), with message classes from a descriptor set.
 
 Many payloads are concatenated into one message, because one parser call per payload is several times slower.
 """
@@ -112,7 +112,7 @@ Refused = tuple[int, str]  # row, error text of the parser
 
 @dataclass
 class StrictResult:
-    """The result of the reference parser.
+    """The result of Google's parser.
 
     Attributes:
         written: the accepted payloads, serialised again, in batches.
@@ -123,7 +123,7 @@ class StrictResult:
     refused: list[Refused] = field(default_factory=list)
 
 
-class ReferenceParser:
+class GoogleParser:
     """Parses payloads of one message type, and of `batch`, a message with many of them."""
 
     def __init__(self, message: Descriptor):

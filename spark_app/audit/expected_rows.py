@@ -91,7 +91,7 @@ class RecordFacts:
     renamed: set[int] = field(default_factory=set)
 
 
-class RecordRules:
+class ExpectedRows:
     """The rules of one lake."""
 
     def __init__(self, settings: Settings, schemas: Schemas, names: dict[str, str]):

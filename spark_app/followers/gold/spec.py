@@ -1,4 +1,4 @@
-"""The definition of a gold row: the key, and one column per aggregate over the key's rows in silver.
+"""The spec of a gold row: the key, and one column per aggregate over the key's rows in silver.
 
 If all functions can merge, new rows are merged incrementally; with any other function the changed keys are recomputed
 from all their rows. A silver table without the key has no gold.
@@ -20,8 +20,8 @@ from spark_app.settings.models import Aggregate, Settings
 
 
 @dataclass(frozen=True)
-class Definition:
-    """The definition of all gold tables, from the settings.
+class GoldSpec:
+    """The spec of all gold tables, from the settings.
 
     Attributes:
         key: the field that groups the rows.
@@ -34,8 +34,8 @@ class Definition:
     aggregates: dict[str, Aggregate]
 
     @staticmethod
-    def of(settings: Settings) -> Definition:
-        return Definition(settings.event.key, settings.event.time, settings.gold.columns)
+    def of(settings: Settings) -> GoldSpec:
+        return GoldSpec(settings.event.key, settings.event.time, settings.gold.columns)
 
     @property
     def is_incremental(self) -> bool:
