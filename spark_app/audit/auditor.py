@@ -17,8 +17,8 @@ from spark_app.audit.broker import Kafka
 from spark_app.audit.check_bronze import Acknowledged, check_bronze, read_acks
 from spark_app.audit.check_expectations import check_kept_out
 from spark_app.audit.check_gold import check_gold
-from spark_app.audit.check_placement import check_outside, check_pauses, check_placed, check_waiting
 from spark_app.audit.check_quarantine import check_quarantine
+from spark_app.audit.check_routes import check_outside, check_pauses, check_routed, check_waiting
 from spark_app.audit.check_silver import check_silver
 from spark_app.audit.chunk import Chunk, OffsetIndex
 from spark_app.audit.expected_rows import ExpectedRows
@@ -43,46 +43,46 @@ def audit(
     settings: Settings,
     acks: Path | None = None,
     source: Source | None = None,
-    tell: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Verdict:
     """Compare a lake with Kafka, or with the files that it was made of, while the app runs or not.
 
     Args:
         acks: file in which the producer recorded the acknowledged records.
         source: where the records are read; None = the brokers or the files of the settings.
-        tell: called with the number of checked offsets and the number of all offsets.
+        progress: called with the number of checked offsets and the number of all offsets.
 
     Raises:
         ConfigurationError: there is no lake, the acks are invalid, or the brokers deny access.
-        UnreachableError: no consistent snapshot within the timeout, a broker did not answer, or a taken file is there
-            and cannot be read.
+        UnreachableError: no consistent snapshot within the timeout, a broker did not answer, or an ingested file
+            cannot be read.
         ContractError: a table or state file of the lake is damaged.
     """
     began = time.monotonic()
-    snapshot = Snapshot.take(settings, SNAPSHOT_TIMEOUT_S)
+    snapshot = Snapshot.read(settings, SNAPSHOT_TIMEOUT_S)
     known = read_acks(acks) if acks else Acknowledged()
     if source is None and settings.source.kind == "files":
         files = Files(settings)
-        verdict = _Auditor(snapshot, files, known, tell).run()
+        verdict = _Auditor(snapshot, files, known, progress).run()
         for words, count in files.unproven().items():
             verdict.note(words, count)
     elif source is not None:
-        verdict = _Auditor(snapshot, source, known, tell).run()
+        verdict = _Auditor(snapshot, source, known, progress).run()
     else:
         with closing(Kafka(settings.kafka, settings.run.connect_timeout_s, settings.batch.max_record_bytes)) as kafka:
-            verdict = _Auditor(snapshot, kafka, known, tell).run()
+            verdict = _Auditor(snapshot, kafka, known, progress).run()
     verdict.seconds = time.monotonic() - began
     return verdict
 
 
 class _Auditor:
-    def __init__(self, snapshot: Snapshot, source: Source, acks: Acknowledged, tell: Callable[[int, int], None]):
+    def __init__(self, snapshot: Snapshot, source: Source, acks: Acknowledged, progress: Callable[[int, int], None]):
         self._snapshot = snapshot
         self._source = source
         self._acks = acks
-        self._tell = tell
+        self._progress = progress
         self._verdict = Verdict(upto=snapshot.upto)
-        self._rules = ExpectedRows(snapshot.settings, snapshot.schemas, snapshot.names)
+        self._expected = ExpectedRows(snapshot.settings, snapshot.schemas, snapshot.names)
         self._seen: Counter[str] = Counter()
 
     def run(self) -> Verdict:
@@ -98,7 +98,7 @@ class _Auditor:
             for chunk in self._chunks(own):
                 self._check_chunk(chunk, there, compacted)
                 done += sum(span.end - span.start for span in chunk)
-                self._tell(done, total)
+                self._progress(done, total)
         check_outside(self._snapshot, spans, self._seen, self._verdict)
         check_pauses(self._snapshot, self._verdict)
         check_gold(self._snapshot, self._verdict)
@@ -138,25 +138,25 @@ class _Auditor:
         left = spans
         while left:
             gone = list(self._gone(left, there))
-            records, taken = self._read(left, gone)
+            records, read_spans = self._read(left, gone)
             gone = list(self._gone(left, there))  # records may have expired during the read
             for span in gone if there else []:
                 self._verdict.note(GONE.format(span.topic, span.partition), span.end - span.start)
-            read = [span for span in taken if span.start < span.end]
+            read = [span for span in read_spans if span.start < span.end]
             slots = OffsetIndex(read, self._snapshot.topic_ids.get(left[0].topic))
             self._compare(slots, records, slots.within(gone) | compacted)
             left = [
                 Span(span.topic, span.partition, done.end, span.end)
-                for span, done in zip(left, taken, strict=True)
+                for span, done in zip(left, read_spans, strict=True)
                 if done.end < span.end
             ]
 
     def _compare(self, slots: OffsetIndex, records: Records, expired: np.ndarray) -> None:
         """Compare each table with the records, in the order of the stages."""
-        chunk = Chunk(self._snapshot, self._rules, self._verdict, slots, records, expired)
+        chunk = Chunk(self._snapshot, self._expected, self._verdict, slots, records, expired)
         check_bronze(chunk, self._acks)
         absent = check_silver(chunk)
-        check_placed(chunk, absent)
+        check_routed(chunk, absent)
         check_quarantine(chunk, absent)
         check_kept_out(chunk, absent.failures)
         check_waiting(chunk, absent)
@@ -174,8 +174,8 @@ class _Auditor:
         """(the records of the spans that Kafka still has, the part of each span that was read)."""
         first = {span.partition: span.end for span in gone}
         wanted = [Span(s.topic, s.partition, first.get(s.partition, s.start), s.end) for s in spans]
-        asked = [span for span in wanted if span.start < span.end]
-        records, read = self._source.read(asked, VALUE_BYTES * 2) if asked else (Records(), [])
+        requested = [span for span in wanted if span.start < span.end]
+        records, read = self._source.read(requested, VALUE_BYTES * 2) if requested else (Records(), [])
         ends = {span.partition: span.end for span in read}
         return records, [Span(s.topic, s.partition, s.start, ends.get(s.partition, s.end)) for s in spans]
 

@@ -59,9 +59,9 @@ class Kafka:
         self._settings = settings
         self._brokers = settings.brokers
         self._read_timeout_s = read_timeout_s
-        self._said: deque[KafkaError] = deque(maxlen=20)
+        self._errors: deque[KafkaError] = deque(maxlen=20)
         options = client_options(settings)
-        self._admin = AdminClient(options | {"error_cb": self._said.append}, logger=silent())
+        self._admin = AdminClient(options | {"error_cb": self._errors.append}, logger=silent())
         self._consumer = Consumer(options | READING, logger=silent())
 
     def close(self) -> None:
@@ -173,11 +173,11 @@ class Kafka:
     def _unreachable(self, error: KafkaException) -> ProtolakeError:
         self._admin.poll(0)  # runs the error callbacks that are due
         reason: KafkaError = error.args[0]
-        refused = broker_access.refusal([reason, *self._said], self._settings)
+        refused = broker_access.refusal([reason, *self._errors], self._settings)
         if refused:
             return ConfigurationError(f"kafka: {self._brokers} refuses access: {refused}")
-        said = broker_access.words(reason) + broker_access.no_token_note(self._said, self._settings)
-        return UnreachableError(f"broker {self._brokers} did not answer ({said}): is it up?")
+        reason_text = broker_access.words(reason) + broker_access.no_token_note(self._errors, self._settings)
+        return UnreachableError(f"broker {self._brokers} did not answer ({reason_text}): is it up?")
 
 
 def _number(value: int | None) -> int:

@@ -54,15 +54,15 @@ def read_acks(path: Path) -> Acknowledged:
         with path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 if line.endswith("\n"):
-                    place, offset, digest = _read_line(line, f"line {number} of {path}")
-                    offsets.setdefault(place, array("q")).append(offset)
-                    digests.setdefault(place, bytearray()).extend(digest)
+                    position, offset, digest = _read_line(line, f"line {number} of {path}")
+                    offsets.setdefault(position, array("q")).append(offset)
+                    digests.setdefault(position, bytearray()).extend(digest)
     except OSError as error:
         raise ConfigurationError(f"--acks: cannot read {path} ({error.strerror})") from None
     found = Acknowledged()
-    for (topic, partition), places in offsets.items():
+    for (topic, partition), positions in offsets.items():
         raw = np.frombuffer(bytes(digests[topic, partition]), np.uint8).reshape(-1, 32)
-        found.put(topic, partition, np.array(places, np.int64), raw)
+        found.put(topic, partition, np.array(positions, np.int64), raw)
     return found
 
 
@@ -137,28 +137,28 @@ def compare_raw(chunk: Chunk, found: Found) -> None:
 
 def _headers_differ(chunk: Chunk, texts: pa.ChunkedArray, records: np.ndarray) -> np.ndarray:
     differ = np.zeros(len(records), bool)
-    for place, (text, record) in enumerate(zip(texts.to_pylist(), records, strict=True)):
+    for position, (text, record) in enumerate(zip(texts.to_pylist(), records, strict=True)):
         due = chunk.records.headers[record]
         if due is None:
             chunk.verdict.note(UNREADABLE)
         elif text is not None or due:
-            differ[place] = headers_of(text) != list(due)
+            differ[position] = headers_of(text) != list(due)
     return differ
 
 
 def _schemas_differ(chunk: Chunk, rows: pa.Table, records: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """Which rows have another schema than their frame. A bare record may have any schema, or none: the settings may
     have named another one. A record with an unreadable message index may have none."""
-    keys = [chunk.places.keys[record] for record in records]
+    keys = [chunk.facts.keys[record] for record in records]
     ids = pa.array([key if isinstance(key, int) else None for key in keys], pa.int64())
     guids = pa.array([key if isinstance(key, str) else None for key in keys], pa.string())
     differ = unequal(ids, rows["schema_id"].combine_chunks())
     differ |= unequal(guids, rows["schema_guid"].combine_chunks())
     none = np.asarray(rows["schema_id"].combine_chunks().is_null())
-    bare = np.array([chunk.places.bare[record] for record in records], bool)
+    bare = np.array([chunk.facts.bare[record] for record in records], bool)
     excused = differ & bare & (none | chunk.once_read[slots])
     chunk.verdict.note(OTHER_BARE, int(excused.sum()))
-    broken = np.array([record in chunk.places.broken for record in records], bool)
+    broken = np.array([record in chunk.facts.broken for record in records], bool)
     unnamed = none & np.asarray(rows["schema_guid"].combine_chunks().is_null())
     other: np.ndarray = differ & ~excused & ~(broken & unnamed)
     return other

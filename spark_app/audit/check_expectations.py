@@ -1,5 +1,5 @@
-"""Checks that a row lands only if it passes the rules of its definition, and that a record which a rule keeps out of
-silver fails exactly the rules that its row names."""
+"""Checks that a row lands only if it passes the expectations of its definition, and that a record which an expectation
+keeps out of silver fails exactly the expectations that its row names."""
 
 from __future__ import annotations
 
@@ -29,77 +29,84 @@ from spark_app.model.causes import Cause
 
 KEEP_OUT = ("drop", "quarantine", "pause")
 
-Rule = dict[str, str]  # name, check, action
-Failures = dict[int, tuple[str, list[str]]]  # record -> its silver table, the rules that keep it out
+Expectation = dict[str, str]  # name, check, action
+Failures = dict[int, tuple[str, list[str]]]  # record -> its silver table, the expectations that keep it out
 
 
 def check_landed(chunk: Chunk, found: Found) -> None:
-    """Check that each row of a silver table passes the rules of its definition, if its columns say so; `check_sent`
-    checks the others."""
+    """Check that each row of a silver table passes the expectations of its definition, if its columns say so;
+    `check_sent` checks the others."""
     if "_definition" not in found.rows.column_names:
         return
     numbers = found.column("_definition")
     for number in numbers.unique().drop_null().to_pylist():
-        places = np.flatnonzero(np.asarray(pc.equal(numbers, number).fill_null(False)))
-        rules = _rules_of(chunk, number)
+        positions = np.flatnonzero(np.asarray(pc.equal(numbers, number).fill_null(False)))
+        expectations = _expectations_of(chunk, number)
         if chunk.snapshot.is_checked_as_sent(number):
             continue
-        if rules is None:
-            chunk.add(ALTERED, found.table.name, found.slots[places], "_definition")
+        if expectations is None:
+            chunk.add(ALTERED, found.table.name, found.slots[positions], "_definition")
             continue
-        checks = failing(chunk, found.rows.take(pa.array(places)), [rule["check"] for rule in rules])
-        wrong = np.full(len(places), "", object)
-        for rule, failed in zip(rules, checks, strict=True):
-            mark(wrong, failed, f"fails the expectation {rule['name']} of definition {number}")
+        checks = failing(
+            chunk, found.rows.take(pa.array(positions)), [expectation["check"] for expectation in expectations]
+        )
+        wrong = np.full(len(positions), "", object)
+        for expectation, failed in zip(expectations, checks, strict=True):
+            mark(wrong, failed, f"fails the expectation {expectation['name']} of definition {number}")
         for why in sorted(set(wrong) - {""}):
-            chunk.add(MISPLACED, found.table.name, found.slots[places[wrong == why]], why)
+            chunk.add(MISPLACED, found.table.name, found.slots[positions[wrong == why]], why)
 
 
-def _rules_of(chunk: Chunk, number: int) -> list[Rule] | None:
-    """The rules of a definition that keep rows out; None = the lake has no such definition."""
+def _expectations_of(chunk: Chunk, number: int) -> list[Expectation] | None:
+    """The expectations of a definition that keep rows out; None = the lake has no such definition."""
     definition = chunk.snapshot.definitions.get(str(number))
-    return definition and [rule for rule in definition["rules"] if rule["action"] in KEEP_OUT]
+    return definition and [expectation for expectation in definition["rules"] if expectation["action"] in KEEP_OUT]
 
 
 def check_sent(chunk: Chunk, piece: Piece, table: str, number: int) -> np.ndarray:
-    """For each record of rows that do not show it themselves: the rule that it fails as it was sent, "" = none, or one
-    that other settings of the app explain, which is noted."""
+    """For each record of rows that do not show it themselves: the expectation that it fails as it was sent, "" = none,
+    or one that other settings of the app explain, which is noted."""
     keys = chunk.snapshot.settings.decode.framed_keys
-    failures = [rules for _, rules in _fail(chunk, piece, table, number, keys).values()]
+    failures = [expectations for _, expectations in _fail(chunk, piece, table, number, keys).values()]
     wrong = np.array(
-        [f"fails the expectation {rules[0]} of definition {number}" if rules else "" for rules in failures]
+        [
+            f"fails the expectation {expectations[0]} of definition {number}" if expectations else ""
+            for expectations in failures
+        ]
     )
     wrong = wrong.astype(object)
-    for place in np.flatnonzero(wrong != "").tolist():
-        own = piece.take([place])
+    for position in np.flatnonzero(wrong != "").tolist():
+        own = piece.at([position])
         others = with_defaults(chunk, own, not chunk.snapshot.settings.decode.defaults)
-        passes = not any(rules for _, rules in _fail(chunk, others, table, number, keys).values())
-        excuse = OTHER_DEFAULTS if passes else NOT_STRICT if is_read_differently(chunk, piece, place) else ""
+        passes = not any(expectations for _, expectations in _fail(chunk, others, table, number, keys).values())
+        excuse = OTHER_DEFAULTS if passes else NOT_STRICT if is_read_differently(chunk, piece, position) else ""
         if excuse:
             chunk.verdict.note(excuse)
-            wrong[place] = ""
+            wrong[position] = ""
     return wrong
 
 
 def find_failures(chunk: Chunk, piece: Piece) -> Failures:
-    """The failures of the piece's records that rules once kept out of silver, each by the definition that its row
-    names. What the row says is taken for true, and noted, if other settings of the app explain it."""
+    """The failures of the piece's records that expectations once kept out of silver, each by the definition that its
+    row names. What the row says is taken for true, and noted, if other settings of the app explain it."""
     groups: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for place, (record, table) in enumerate(zip(piece.rows, piece.tables, strict=True)):
+    for position, (record, table) in enumerate(zip(piece.rows, piece.tables, strict=True)):
         claim = chunk.claims.get(record)
         if claim is not None and claim.definition is not None and table is not None:
-            groups[table, claim.definition].append(place)
+            groups[table, claim.definition].append(position)
     found: Failures = {}
-    for (table, number), places in groups.items():
-        part = piece.take(places)
+    for (table, number), positions in groups.items():
+        part = piece.at(positions)
         found |= _fail(chunk, part, table, number, keys=chunk.snapshot.settings.decode.framed_keys)
-        unlike = [place for place, record in enumerate(part.rows) if found[record] != _said(chunk.claims[record])]
+        unlike = [
+            position for position, record in enumerate(part.rows) if found[record] != _claimed(chunk.claims[record])
+        ]
         if unlike:
-            found |= _explained(chunk, part.take(unlike), table, number)
+            found |= _explained(chunk, part.at(unlike), table, number)
     return found
 
 
-def _said(claim: Claim) -> tuple[str | None, list[str] | None]:
+def _claimed(claim: Claim) -> tuple[str | None, list[str] | None]:
     return claim.table, claim.rules
 
 
@@ -113,12 +120,12 @@ def _explained(chunk: Chunk, piece: Piece, table: str, number: int) -> Failures:
         (others, not decode.framed_keys, OTHER_DEFAULTS),
     ):
         for record, failure in _fail(chunk, event, table, number, keys).items():
-            if record not in found and failure == _said(chunk.claims[record]):
+            if record not in found and failure == _claimed(chunk.claims[record]):
                 found[record] = failure
                 chunk.verdict.note(note)
-    for place, record in enumerate(piece.rows):
+    for position, record in enumerate(piece.rows):
         claim = chunk.claims[record]
-        if record not in found and claim.table == table and is_read_differently(chunk, piece, place):
+        if record not in found and claim.table == table and is_read_differently(chunk, piece, position):
             found[record] = table, claim.rules or []
             chunk.verdict.note(NOT_STRICT)
     return found
@@ -126,26 +133,33 @@ def _explained(chunk: Chunk, piece: Piece, table: str, number: int) -> Failures:
 
 def with_defaults(chunk: Chunk, piece: Piece, defaults: bool) -> Piece:
     """The piece as it is read under the other setting of `decode.defaults`."""
-    columns = chunk.rules.columns(type(piece.messages[0]), defaults)
+    columns = chunk.expected.columns(type(piece.messages[0]), defaults)
     values = {column.name: [column.read(message) for message in piece.messages] for column in columns}
     return replace(piece, columns=columns, values=values)
 
 
 def _fail(chunk: Chunk, piece: Piece, table: str, number: int, keys: bool) -> Failures:
     """The failures of all records of a piece; `keys`: whether the app decoded their keys."""
-    rules = _rules_of(chunk, number) or []
-    checks = [rule["check"] for rule in rules]
+    expectations = _expectations_of(chunk, number) or []
+    checks = [expectation["check"] for expectation in expectations]
     known = chunk.snapshot.tables.get(table)
     sent = sent_rows(chunk, piece, None if known is None else known.schema, columns_of(checks), number, keys)
     failed_by = failing(chunk, sent, checks)
     return {
-        record: (table, [rule["name"] for rule, failed in zip(rules, failed_by, strict=True) if failed[place]])
-        for place, record in enumerate(piece.rows)
+        record: (
+            table,
+            [
+                expectation["name"]
+                for expectation, failed in zip(expectations, failed_by, strict=True)
+                if failed[position]
+            ],
+        )
+        for position, record in enumerate(piece.rows)
     }
 
 
 def check_kept_out(chunk: Chunk, failures: Failures) -> None:
-    """Check the rows of records that rules keep out of silver: in quarantine, and in the table of dropped records."""
+    """Check the rows of records that expectations keep out of silver: in quarantine, and among the dropped records."""
     layout = chunk.snapshot.layout
     for name, action in ((layout.quarantine, "quarantine"), (layout.dropped, "drop")):
         found = chunk.tables.get(name)
@@ -158,7 +172,7 @@ def _check_rows(chunk: Chunk, found: Found, action: str, failures: Failures) -> 
     causes = found.rows["cause"].to_pylist() if action == "quarantine" else [Cause.EXPECT_FAILED] * count
     for slot, record, claim, cause in zip(found.slots, records, claims_of(found.rows), causes, strict=True):
         if record < 0 or (action == "quarantine" and claim.definition is None):
-            continue  # the checks of placement and of causes report such a row
+            continue  # the checks of routes and of causes report such a row
         kind, why = (ALTERED, "cause")
         if cause == Cause.EXPECT_FAILED:
             kind, why = _difference(chunk, record, claim, action, failures)
@@ -170,19 +184,19 @@ def _check_rows(chunk: Chunk, found: Found, action: str, failures: Failures) -> 
 
 def _difference(chunk: Chunk, record: int, claim: Claim, action: str, failures: Failures) -> tuple[str, str]:
     """(kind of the discrepancy, reason); two empty texts = the record proves what the row says."""
-    known = None if claim.definition is None else _rules_of(chunk, claim.definition)
+    known = None if claim.definition is None else _expectations_of(chunk, claim.definition)
     if known is None:
         return ALTERED, "definition"
     if record not in failures:
         return _explain_unread(chunk, record)
-    table, rules = failures[record]
-    if not rules:
-        return MISPLACED, f"passes the rules of definition {claim.definition}, and belongs in {table}"
+    table, expectations = failures[record]
+    if not expectations:
+        return MISPLACED, f"passes the expectations of definition {claim.definition}, and belongs in {table}"
     if claim.table != table:
         return ALTERED, "table"
-    if claim.rules != rules:
-        return ALTERED, f"rules: it fails {', '.join(rules)}"
-    due = _action_of(known, rules)
+    if claim.rules != expectations:
+        return ALTERED, f"rules: it fails {', '.join(expectations)}"
+    due = _action_of(known, expectations)
     return ("", "") if due == action else (MISPLACED, f"the action is {due}")
 
 
@@ -190,20 +204,20 @@ def _explain_unread(chunk: Chunk, record: int) -> tuple[str, str]:
     """As `_difference`, for a record whose row the audit does not know."""
     excuse = chunk.excuse_unread(record)
     chunk.verdict.note(excuse, bool(excuse))
-    causes = ", ".join(sorted(chunk.places.causes.get(record, frozenset())))
-    return ("", "") if excuse else (ALTERED, f"no rule was checked: {causes or 'the record has no table'}")
+    causes = ", ".join(sorted(chunk.facts.causes.get(record, frozenset())))
+    return ("", "") if excuse else (ALTERED, f"no expectation was checked: {causes or 'the record has no table'}")
 
 
-def _action_of(known: Sequence[Rule], failed: Sequence[str]) -> str:
-    """What the failed rules make of a row."""
-    actions = {rule["action"] for rule in known if rule["name"] in failed}
+def _action_of(known: Sequence[Expectation], failed: Sequence[str]) -> str:
+    """What the failed expectations make of a row."""
+    actions = {expectation["action"] for expectation in known if expectation["name"] in failed}
     return "quarantine" if "quarantine" in actions else "drop"
 
 
 def _check_schemas(chunk: Chunk, found: Found, records: Sequence[int]) -> None:
     """Check the schema ids of dropped rows. A bare record may have had another one, as the settings say it."""
-    places, wrong = chunk.places, np.zeros(len(records), bool)
+    facts, wrong = chunk.facts, np.zeros(len(records), bool)
     for row, (record, schema_id) in enumerate(zip(records, found.rows["schema_id"].to_pylist(), strict=True)):
-        key = places.keys[record] if record >= 0 else None
-        wrong[row] = record >= 0 and not places.bare[record] and schema_id != (key if isinstance(key, int) else None)
+        key = facts.keys[record] if record >= 0 else None
+        wrong[row] = record >= 0 and not facts.bare[record] and schema_id != (key if isinstance(key, int) else None)
     chunk.add(ALTERED, found.table.name, found.slots[wrong], "schema_id")

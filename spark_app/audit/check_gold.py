@@ -29,7 +29,7 @@ BATCH = 1 << 20  # rows aggregated at once
 NOT_YET = "gold tables are behind silver, and silver's log no longer shows by how much"
 NO_GOLD = "gold tables do not exist yet"
 OTHER_COLUMNS = "gold tables have other columns than the settings define"
-ANY_ORDER = "gold cells hold sums beyond a double, which depend on the order of the rows"
+ANY_ORDER = "gold cells have sums beyond a double, which depend on the order of the rows"
 NO_ORDER = "gold columns aggregate a type that the audit cannot order or add"
 
 
@@ -157,8 +157,10 @@ def _whole(silver: Table, key: str, field: str, function: str) -> Iterator[tuple
     starts = np.searchsorted(codes[order], np.arange(len(keys) + 1))
     ordered = values.take(pa.array(order))
     found: dict[Any, list[pa.Array]] = {}
-    for place, value in enumerate(keys):
-        found.setdefault(_key(value), []).append(ordered.slice(starts[place], starts[place + 1] - starts[place]))
+    for position, value in enumerate(keys):
+        found.setdefault(_key(value), []).append(
+            ordered.slice(starts[position], starts[position + 1] - starts[position])
+        )
     for value, parts in found.items():
         yield value, _aggregate(pa.concat_arrays(parts).drop_null(), function)
 

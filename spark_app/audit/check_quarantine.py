@@ -66,23 +66,23 @@ def _had_to_be_left_out(chunk: Chunk, record: int, detail: str) -> bool:
 def _may_be(chunk: Chunk, cause: Cause, record: int, had_schema: bool, absent: Absent) -> bool:
     """Whether the record may be in quarantine with this cause. A cause that the bytes cannot prove is accepted: the
     settings, the ledger or the tables may have been different when the record was quarantined."""
-    places = chunk.places
-    proven = places.causes.get(record, frozenset())
+    facts = chunk.facts
+    proven = facts.causes.get(record, frozenset())
     if record in chunk.records.omitted:
         return cause == Cause.RECORD_SIZE
     if cause in proven or cause == Cause.DECODE_CRASH:
         return True
-    if places.bare[record] and (cause in BARE if chunk.rules.accepts_bare else had_schema):
+    if facts.bare[record] and (cause in BARE if chunk.expected.accepts_bare else had_schema):
         chunk.verdict.note(OTHER_BARE)
         return True
-    if record in places.unknown or cause in NEVER_PROVEN:
-        named = places.keys[record] is not None  # the schema may have been unknown at ingest, whatever the frame is
+    if record in facts.unknown or cause in NEVER_PROVEN:
+        named = facts.keys[record] is not None  # the schema may have been unknown at ingest, whatever the frame is
         return cause in NEVER_PROVEN and (named or not any(one.hop == "frame" for one in proven))
     if cause == Cause.DECODE_TYPE and not proven:
         if record not in absent.misfits:
             chunk.verdict.note(NO_REASON)
         return True
-    if cause == Cause.ROUTE_MISSING and not proven and record in places.renamed:
+    if cause == Cause.ROUTE_MISSING and not proven and record in facts.renamed:
         chunk.verdict.note(OTHER_NAME)
         return True
     return cause in BY_TABLES and not proven

@@ -30,8 +30,8 @@ class Absent:
 
     Attributes:
         belongs: record -> the silver table it belongs in.
-        misfits: records that have a table whose columns cannot hold them.
-        failures: of the records that rules once kept out; some of them were replayed, and are in silver.
+        misfits: records that have a table whose columns cannot store them.
+        failures: of the records that expectations once kept out; some of them were replayed, and are in silver.
     """
 
     belongs: dict[int, str] = field(default_factory=dict)
@@ -55,12 +55,12 @@ def check_silver(chunk: Chunk) -> Absent:
         absent.failures |= find_failures(chunk, piece)
         numbers = table_at[slots]
         for number in np.unique(numbers):
-            places = np.flatnonzero(numbers == number)
-            part = piece.take(places.tolist())
+            positions = np.flatnonzero(numbers == number)
+            part = piece.at(positions.tolist())
             if number < 0:
                 _remember(chunk, part, absent)
             else:
-                _check_rows(chunk, chunk.silver[number], row_at[slots[places]], part)
+                _check_rows(chunk, chunk.silver[number], row_at[slots[positions]], part)
     _check_unread(chunk, table_at, checked)
     return absent
 
@@ -76,21 +76,21 @@ def _compare_lineage(chunk: Chunk, found: Found) -> None:
 
 
 def _remember(chunk: Chunk, piece: Piece, absent: Absent) -> None:
-    """Note for records that are not in silver to which table they belong, or that its columns cannot hold them."""
-    for place, (record, name) in enumerate(zip(piece.rows, piece.tables, strict=True)):
+    """Note for records that are not in silver to which table they belong, or that its columns cannot store them."""
+    for position, (record, name) in enumerate(zip(piece.rows, piece.tables, strict=True)):
         if name is None:
             continue
         table = chunk.snapshot.tables.get(name)
-        if table is not None and not _fits(piece, place, table.schema, chunk.snapshot.projected):
+        if table is not None and not _fits(piece, position, table.schema, chunk.snapshot.projected):
             absent.misfits.add(record)
         else:
             absent.belongs[record] = name
 
 
-def _fits(piece: Piece, place: int, schema: pa.Schema, projected: frozenset[str]) -> bool:
-    """Whether the columns can hold a record; those that projections make have no part in it."""
+def _fits(piece: Piece, position: int, schema: pa.Schema, projected: frozenset[str]) -> bool:
+    """Whether the columns can store a record; those that projections make have no part in it."""
     names = [name for name in piece.values if name in schema.names and name.casefold() not in projected]
-    return all(fits(piece.values[name][place], schema.field(name).type) for name in names)
+    return all(fits(piece.values[name][position], schema.field(name).type) for name in names)
 
 
 def _check_rows(chunk: Chunk, found: Found, rows: np.ndarray, piece: Piece) -> None:
@@ -99,8 +99,10 @@ def _check_rows(chunk: Chunk, found: Found, rows: np.ndarray, piece: Piece) -> N
     belongs = np.array([table or chunk.snapshot.layout.quarantine for table in piece.tables], object)
     for due in sorted(set(belongs) - {name}):
         chunk.add(MISPLACED, name, slots[belongs == due], f"belongs in {due}")
-    for number, places in _by_definition(actual):
-        _check_part(chunk, found, slots[places], piece.take(places.tolist()), actual.take(pa.array(places)), number)
+    for number, positions in _by_definition(actual):
+        _check_part(
+            chunk, found, slots[positions], piece.at(positions.tolist()), actual.take(pa.array(positions)), number
+        )
 
 
 def _by_definition(rows: pa.Table) -> Iterator[tuple[int, np.ndarray]]:
@@ -120,11 +122,11 @@ def _check_part(chunk: Chunk, found: Found, slots: np.ndarray, piece: Piece, act
         for why in sorted(set(failed) - {""}):
             chunk.add(MISPLACED, name, slots[failed == why], why)
     wrong = _compare(chunk, piece, actual, number)
-    for place in np.flatnonzero(wrong != "").tolist():
-        excuse = _excuse(chunk, piece, place, actual.slice(place, 1), wrong[place], number)
+    for position in np.flatnonzero(wrong != "").tolist():
+        excuse = _excuse(chunk, piece, position, actual.slice(position, 1), wrong[position], number)
         if excuse:
             chunk.verdict.note(excuse)
-            wrong[place] = ""
+            wrong[position] = ""
     chunk.add_altered(name, slots, wrong)
 
 
@@ -155,12 +157,12 @@ def _compare(chunk: Chunk, piece: Piece, actual: pa.Table, number: int) -> np.nd
 def _compare_keys(chunk: Chunk, wrong: np.ndarray, records: Sequence[int], column: pa.Array) -> None:
     if column.null_count == len(column) and not chunk.snapshot.settings.decode.framed_keys:
         return
-    for place, (record, text) in enumerate(zip(records, column.to_pylist(), strict=True)):
-        due = chunk.rules.key_text(chunk.records.key[record], chunk.records.headers[record])
+    for position, (record, text) in enumerate(zip(records, column.to_pylist(), strict=True)):
+        due = chunk.expected.key_text(chunk.records.key[record], chunk.records.headers[record])
         if text is None and due is not None:
             chunk.verdict.note(OTHER_KEYS)
         elif not _same_text(due, text):
-            mark(wrong, np.arange(len(wrong)) == place, "_key")
+            mark(wrong, np.arange(len(wrong)) == position, "_key")
 
 
 def _same_text(due: Json | None, text: str | None) -> bool:
@@ -178,19 +180,19 @@ def _compare_schema(wrong: np.ndarray, piece: Piece, actual: pa.Table) -> None:
             mark(wrong, unequal(pa.repeat(due, len(column)), column), name)
 
 
-def _excuse(chunk: Chunk, piece: Piece, place: int, row: pa.Table, column: str, number: int) -> str:
+def _excuse(chunk: Chunk, piece: Piece, position: int, row: pa.Table, column: str, number: int) -> str:
     """Why a difference in the column is acceptable; "" = it is not."""
     if chunk.snapshot.touched(number):
-        other = with_defaults(chunk, piece.take([place]), not chunk.snapshot.settings.decode.defaults)
+        other = with_defaults(chunk, piece.at([position]), not chunk.snapshot.settings.decode.defaults)
         if not _compare(chunk, other, row, number)[0]:
             return OTHER_DEFAULTS
-        return NOT_STRICT if is_read_differently(chunk, piece, place) else ""
+        return NOT_STRICT if is_read_differently(chunk, piece, position) else ""
     if column not in piece.values:
         return ""
-    message, decode = piece.messages[place], chunk.snapshot.settings.decode
-    if _is_row(chunk.rules.columns(type(message), not decode.defaults), message, row):
+    message, decode = piece.messages[position], chunk.snapshot.settings.decode
+    if _is_row(chunk.expected.columns(type(message), not decode.defaults), message, row):
         return OTHER_DEFAULTS
-    return NOT_STRICT if is_read_differently(chunk, piece, place) else ""
+    return NOT_STRICT if is_read_differently(chunk, piece, position) else ""
 
 
 def _is_row(columns: Sequence[Column], message: Message, row: pa.Table) -> bool:
@@ -209,6 +211,6 @@ def _check_unread(chunk: Chunk, table_at: np.ndarray, checked: np.ndarray) -> No
         if excuse:
             chunk.verdict.note(excuse)
         elif chunk.has_value[record]:
-            causes = chunk.places.causes.get(record, frozenset())
+            causes = chunk.facts.causes.get(record, frozenset())
             why = f"belongs in {chunk.snapshot.layout.quarantine}: {', '.join(sorted(causes))}"
             chunk.add(MISPLACED, name, np.array([slot]), why)

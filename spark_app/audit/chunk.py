@@ -67,16 +67,16 @@ class OffsetIndex:
 
     def invert(self, slots: np.ndarray) -> np.ndarray:
         """slot -> its last position in `slots`; -1 = it is not in `slots`."""
-        places = np.full(self.count, -1, np.int64)
-        places[slots] = np.arange(len(slots))
-        return places
+        positions = np.full(self.count, -1, np.int64)
+        positions[slots] = np.arange(len(slots))
+        return positions
 
     def names(self, slots: np.ndarray) -> list[str]:
         """Each slot as "topic/partition@offset"."""
-        places = np.searchsorted(self._first, slots, side="right") - 1
+        positions = np.searchsorted(self._first, slots, side="right") - 1
         return [
-            f"{self.spans[place].topic}/{self.spans[place].partition}@{self.spans[place].start + slot - first}"
-            for place, slot, first in zip(places, slots, np.array(self._first)[places], strict=True)
+            f"{self.spans[position].topic}/{self.spans[position].partition}@{self.spans[position].start + slot - first}"
+            for position, slot, first in zip(positions, slots, np.array(self._first)[positions], strict=True)
         ]
 
 
@@ -104,7 +104,7 @@ class Found:
 
 
 class Claim(NamedTuple):
-    """What a row of quarantine or of the dropped ones says about the rules that keep its record out of silver.
+    """What a row of quarantine or of the dropped ones says about the expectations that its record fails.
 
     Attributes:
         table: the silver table.
@@ -123,9 +123,9 @@ def claims_of(rows: pa.Table) -> list[Claim]:
     return [Claim(*said) for said in zip(*columns, strict=True)]
 
 
-def is_read_differently(chunk: Chunk, piece: Piece, place: int) -> bool:
+def is_read_differently(chunk: Chunk, piece: Piece, position: int) -> bool:
     """Whether the app may have read a payload in another way than Google's parser does."""
-    canonical = piece.messages[place].SerializeToString(deterministic=True) == piece.payloads[place]
+    canonical = piece.messages[position].SerializeToString(deterministic=True) == piece.payloads[position]
     return not chunk.snapshot.settings.decode.strict and not canonical
 
 
@@ -141,13 +141,13 @@ class Chunk:
         slot_of: record -> its slot.
         record_at: slot -> its record; -1 = there is none, or its loss was accepted.
         pieces: the rows that the records must become; an iterator that can be read once.
-        places: facts about the records; complete after `pieces` was read.
+        facts: facts about the records; complete after `pieces` was read.
     """
 
     def __init__(
         self,
         snapshot: Snapshot,
-        rules: ExpectedRows,
+        expected: ExpectedRows,
         verdict: Verdict,
         slots: OffsetIndex,
         records: Records,
@@ -159,7 +159,7 @@ class Chunk:
             expired: slot -> whether Kafka may have deleted its record.
         """
         self.snapshot = snapshot
-        self.rules = rules
+        self.expected = expected
         self.verdict = verdict
         self.slots = slots
         self.records = records
@@ -174,7 +174,7 @@ class Chunk:
         self.record_at = slots.invert(self.slot_of)
         self.record_at[self.given_up] = -1
         self._align_omitted()
-        self.places, self.pieces = rules.pieces(records)
+        self.facts, self.pieces = expected.pieces(records)
 
     def _fill(self, expired: np.ndarray) -> None:
         """Add the records that Kafka has deleted from bronze."""
@@ -251,7 +251,7 @@ class Chunk:
 
     @cached_property
     def claims(self) -> dict[int, Claim]:
-        """Record -> what its row in quarantine or among the dropped ones says, if that row names a definition."""
+        """Record -> the claim of its row in quarantine or among the dropped ones, if that row names a definition."""
         found: dict[int, Claim] = {}
         for name in (self.snapshot.layout.quarantine, self.snapshot.layout.dropped):
             table = self.tables.get(name)
@@ -262,11 +262,11 @@ class Chunk:
 
     def excuse_unread(self, record: int) -> str:
         """Why the row of a record that is in no piece cannot be compared; "" = the audit knows no reason."""
-        places = self.places
-        causes = places.causes.get(record, frozenset())
-        if record in places.unknown and record not in places.broken:
+        facts = self.facts
+        causes = facts.causes.get(record, frozenset())
+        if record in facts.unknown and record not in facts.broken:
             return NO_SCHEMA
-        if places.bare[record]:
+        if facts.bare[record]:
             return OTHER_BARE
         lenient = Cause.DECODE_PAYLOAD in causes and not self.snapshot.settings.decode.strict
         return NOT_STRICT if lenient else ""

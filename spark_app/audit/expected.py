@@ -1,4 +1,4 @@
-"""Computes the row that a message must become, from Google's classes and the documented rules only.
+"""Computes the row that a message must become, from Google's classes and the documentation only.
 
 This module does not use the app's decoder.
 """
@@ -67,21 +67,21 @@ def expected(message: Message, defaults: bool = True) -> dict[str, Any]:
     presence is NULL unless it is on the wire.
 
     Raises:
-        TimestampOutOfRange, NotUtf8: the message has a value that no column can hold.
+        TimestampOutOfRange, NotUtf8: the message has a value that no column can store.
     """
     try:
-        return {column.name: told(column.read(message)) for column in columns_of(message.DESCRIPTOR, defaults)}
+        return {column.name: plain_value(column.read(message)) for column in columns_of(message.DESCRIPTOR, defaults)}
     except UnicodeDecodeError:
         raise NotUtf8 from None
 
 
-def told(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A value in the form that `plain` returns."""
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, list):
-        return [told(item) for item in value]
-    return {name: told(item) for name, item in value.items()} if isinstance(value, dict) else value
+        return [plain_value(item) for item in value]
+    return {name: plain_value(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
 @dataclass(frozen=True)
@@ -161,18 +161,18 @@ def _is_wrapper(kind: Descriptor) -> bool:
     return kind.file.name == "google/protobuf/wrappers.proto"
 
 
-def names_of(message: Descriptor, taken: set[str]) -> dict[int, str]:
-    """Field number -> column name; no name is in `taken`, and no two are equal when case is ignored."""
+def names_of(message: Descriptor, reserved: set[str]) -> dict[int, str]:
+    """Field number -> column name; no name is in `reserved`, and no two are equal when case is ignored."""
     fields = sorted(message.fields, key=lambda f: f.number)
     first: dict[str, int] = {}
     for field in fields:
         first.setdefault(field.name.lower(), field.number)
-    names = {f.number: f.name for f in fields if first[f.name.lower()] == f.number and f.name.lower() not in taken}
+    names = {f.number: f.name for f in fields if first[f.name.lower()] == f.number and f.name.lower() not in reserved}
     for field in fields:
         name = field.name
         while field.number not in names:
             name += f"_{field.number}"
-            if name.lower() not in taken | set(first) | {n.lower() for n in names.values()}:
+            if name.lower() not in reserved | set(first) | {n.lower() for n in names.values()}:
                 names[field.number] = name
     return names
 

@@ -25,7 +25,7 @@ from spark_app.model.catalog import SchemaKey
 from spark_app.model.causes import Cause
 from spark_app.settings.models import Settings
 
-PIECE = 20_000  # parsed messages held at once
+PIECE = 20_000  # parsed messages in memory at once
 NAME = re.compile(r"[a-z0-9_]{1,64}")
 
 
@@ -53,19 +53,19 @@ class Piece:
     tables: list[str | None]
     rest_type: pa.DataType | None = None
 
-    def take(self, places: list[int]) -> Piece:
-        """The piece with only the records at these positions; `places` ascend."""
-        if len(places) == len(self.rows):
+    def at(self, positions: list[int]) -> Piece:
+        """The piece with only the records at these positions; `positions` ascend."""
+        if len(positions) == len(self.rows):
             return self
         return Piece(
-            [self.rows[place] for place in places],
+            [self.rows[position] for position in positions],
             self.key,
-            [self.payloads[place] for place in places],
-            [self.messages[place] for place in places],
+            [self.payloads[position] for position in positions],
+            [self.messages[position] for position in positions],
             self.columns,
-            {name: [values[place] for place in places] for name, values in self.values.items()},
-            None if self.rest is None else [self.rest[place] for place in places],
-            [self.tables[place] for place in places],
+            {name: [values[position] for position in positions] for name, values in self.values.items()},
+            None if self.rest is None else [self.rest[position] for position in positions],
+            [self.tables[position] for position in positions],
             self.rest_type,
         )
 
@@ -92,7 +92,7 @@ class RecordFacts:
 
 
 class ExpectedRows:
-    """The rules of one lake."""
+    """Derives the rows and causes of records by the settings and schemas of one lake."""
 
     def __init__(self, settings: Settings, schemas: Schemas, names: dict[str, str]):
         self._settings = settings
@@ -112,36 +112,36 @@ class ExpectedRows:
 
     def frame(self, records: Records) -> tuple[RecordFacts, dict[tuple[SchemaKey, tuple[int, ...], int], list[int]]]:
         """(facts from the frames, the framed records by schema, message index and position of the payload)."""
-        places = RecordFacts([None] * len(records), [False] * len(records))
+        facts = RecordFacts([None] * len(records), [False] * len(records))
         groups: dict[tuple[SchemaKey, tuple[int, ...], int], list[int]] = {}
         for row, value in enumerate(records.value):
             if row in records.omitted:
-                places.causes[row] = frozenset({Cause.RECORD_SIZE})
+                facts.causes[row] = frozenset({Cause.RECORD_SIZE})
             if value is None:
                 continue
             frame = frame_of(value, records.headers[row])
             if isinstance(frame, Frame) and frame.key is None:
-                places.bare[row] = True
+                facts.bare[row] = True
                 frame = self._bare_frame(value)
             if isinstance(frame, Cause):
-                places.causes[row] = frozenset({frame})
+                facts.causes[row] = frozenset({frame})
                 continue
             assert frame.key is not None
-            places.keys[row] = frame.key
+            facts.keys[row] = frame.key
             if frame.broken is not None:
-                self._break(row, frame, places)
+                self._break(row, frame, facts)
             else:
                 groups.setdefault((frame.key, frame.index, frame.body), []).append(row)
-        return places, groups
+        return facts, groups
 
-    def _break(self, row: int, frame: Frame, places: RecordFacts) -> None:
+    def _break(self, row: int, frame: Frame, facts: RecordFacts) -> None:
         """Note a record whose message index cannot be read. Its schema must be known to prove the cause."""
         assert frame.key is not None
         assert frame.broken is not None
-        places.causes[row] = frozenset({frame.broken})
-        places.broken.add(row)
+        facts.causes[row] = frozenset({frame.broken})
+        facts.broken.add(row)
         if not self._schemas.is_decodable(frame.key):
-            places.unknown.add(row)
+            facts.unknown.add(row)
 
     def _bare_frame(self, value: bytes) -> Frame | Cause:
         if self._unframed_schema is None:
@@ -154,58 +154,60 @@ class ExpectedRows:
 
     def pieces(self, records: Records) -> tuple[RecordFacts, Iterator[Piece]]:
         """(facts about the records, the pieces). Reading the pieces completes the facts."""
-        places, groups = self.frame(records)
-        return places, self._pieces(records, places, groups)
+        facts, groups = self.frame(records)
+        return facts, self._pieces(records, facts, groups)
 
-    def _pieces(self, records: Records, places: RecordFacts, groups: Any) -> Iterator[Piece]:
+    def _pieces(self, records: Records, facts: RecordFacts, groups: Any) -> Iterator[Piece]:
         for (key, index, body), rows in groups.items():
-            reading = self._reading(key, index, rows, places)
+            reading = self._reading(key, index, rows, facts)
             if reading is None:
                 continue
             for first in range(0, len(rows), PIECE):
                 part = rows[first : first + PIECE]
                 payloads = [records.value[row][body:] for row in part]
                 if self._wrapper.payload:
-                    yield from self._unwrapped(part, payloads, reading, places)
+                    yield from self._unwrapped(part, payloads, reading, facts)
                 else:
-                    yield from self._piece(part, key, payloads, reading, None, places)
+                    yield from self._piece(part, key, payloads, reading, None, facts)
 
     def _reading(
-        self, key: SchemaKey, index: tuple[int, ...], rows: Sequence[int], places: RecordFacts
+        self, key: SchemaKey, index: tuple[int, ...], rows: Sequence[int], facts: RecordFacts
     ) -> Reading | None:
         if not self._schemas.is_decodable(key):
-            places.unknown.update(rows)
+            facts.unknown.update(rows)
             return None
         reading = self._schemas.reading(key, index)
         if reading is None:
-            places.causes |= dict.fromkeys(rows, frozenset({Cause.SCHEMA_INDEX}))
+            facts.causes |= dict.fromkeys(rows, frozenset({Cause.SCHEMA_INDEX}))
         return reading
 
     def _parse(
-        self, rows: Sequence[int], payloads: Sequence[bytes], reading: Reading, places: RecordFacts
+        self, rows: Sequence[int], payloads: Sequence[bytes], reading: Reading, facts: RecordFacts
     ) -> list[tuple[int, bytes, Message]]:
         found = []
         for row, payload in zip(rows, payloads, strict=True):
             if reading.belongs_to_other_index(payload):
-                places.causes[row] = frozenset({Cause.SCHEMA_INDEX})
+                facts.causes[row] = frozenset({Cause.SCHEMA_INDEX})
                 continue
             try:
                 found.append((row, payload, reading.kind.FromString(payload)))
             except DecodeError:
-                places.causes[row] = frozenset({Cause.DECODE_PAYLOAD})
+                facts.causes[row] = frozenset({Cause.DECODE_PAYLOAD})
         return found
 
     def _read(
-        self, parsed: list[tuple[int, bytes, Message]], columns: list[Column], places: RecordFacts
+        self, parsed: list[tuple[int, bytes, Message]], columns: list[Column], facts: RecordFacts
     ) -> tuple[list[tuple[int, bytes, Message]], dict[str, list[Any]]]:
-        """(the messages whose values the columns can hold, these values by column)."""
+        """(the messages whose values the columns can store, these values by column)."""
         causes: dict[int, set[Cause]] = {}
         values = {column.name: _read_column(column, parsed, causes) for column in columns}
         if not causes:
             return parsed, values
-        places.causes |= {row: frozenset(found) for row, found in causes.items()}
-        good = [place for place, (row, _, _) in enumerate(parsed) if row not in causes]
-        return [parsed[place] for place in good], {n: [v[place] for place in good] for n, v in values.items()}
+        facts.causes |= {row: frozenset(found) for row, found in causes.items()}
+        good = [position for position, (row, _, _) in enumerate(parsed) if row not in causes]
+        return [parsed[position] for position in good], {
+            n: [v[position] for position in good] for n, v in values.items()
+        }
 
     @cached_property
     def types(self) -> dict[str, pa.DataType]:
@@ -224,40 +226,44 @@ class ExpectedRows:
         return self._columns[key]
 
     def _unwrapped(
-        self, rows: list[int], payloads: list[bytes], reading: Reading, places: RecordFacts
+        self, rows: list[int], payloads: list[bytes], reading: Reading, facts: RecordFacts
     ) -> Iterator[Piece]:
         """The pieces inside wrappers. Unset fields of a wrapper have their defaults, whatever `decode.defaults` is."""
         columns = self.columns(reading.kind, True)
         if not columns:
-            places.causes |= dict.fromkeys(rows, frozenset({Cause.FRAME_WRAPPER}))
+            facts.causes |= dict.fromkeys(rows, frozenset({Cause.FRAME_WRAPPER}))
             return
-        parsed, values = self._read(self._parse(rows, payloads, reading, places), columns, places)
+        parsed, values = self._read(self._parse(rows, payloads, reading, facts), columns, facts)
         kinds = {column.name: column.kind for column in columns}
         groups: dict[tuple[SchemaKey, tuple[int, ...], int], list[int]] = {}
         inner: list[bytes] = []
-        for place, (row, _, _) in enumerate(parsed):
-            payload = values[self._wrapper.payload][place] if kinds.get(self._wrapper.payload) == pa.binary() else None
+        for position, (row, _, _) in enumerate(parsed):
+            payload = (
+                values[self._wrapper.payload][position] if kinds.get(self._wrapper.payload) == pa.binary() else None
+            )
             inner.append(payload or b"")
             number = None
             if kinds.get(self._wrapper.schema_id) == pa.int64():
-                number = values[self._wrapper.schema_id][place]
+                number = values[self._wrapper.schema_id][position]
             frame = _inner_frame(payload, number)
             if isinstance(frame, Cause):
-                places.causes[row] = frozenset({frame})
+                facts.causes[row] = frozenset({frame})
             elif frame.broken is not None:
-                self._break(row, frame, places)
+                self._break(row, frame, facts)
             else:
                 assert frame.key is not None
-                groups.setdefault((frame.key, frame.index, frame.body), []).append(place)
+                groups.setdefault((frame.key, frame.index, frame.body), []).append(position)
         rest = [name for name in values if name not in (self._wrapper.payload, self._wrapper.schema_id)]
         for (key, index, body), found in groups.items():
-            own = [parsed[place][0] for place in found]
-            event = self._reading(key, index, own, places)
+            own = [parsed[position][0] for position in found]
+            event = self._reading(key, index, own, facts)
             if event is not None:
-                outer = {name: [values[name][place] for place in found] for name in values}
+                outer = {name: [values[name][position] for position in found] for name in values}
                 kinds_of_outer = {column.name: column.whole for column in columns}
-                said = _Outer(outer, rest, kinds_of_outer, reading.kind.DESCRIPTOR.full_name)
-                yield from self._piece(own, key, [inner[place][body:] for place in found], event, said, places)
+                outer_values = _Outer(outer, rest, kinds_of_outer, reading.kind.DESCRIPTOR.full_name)
+                yield from self._piece(
+                    own, key, [inner[position][body:] for position in found], event, outer_values, facts
+                )
 
     def _piece(
         self,
@@ -266,22 +272,22 @@ class ExpectedRows:
         payloads: list[bytes],
         reading: Reading,
         outer: _Outer | None,
-        places: RecordFacts,
+        facts: RecordFacts,
     ) -> Iterator[Piece]:
-        parsed = self._parse(rows, payloads, reading, places)
+        parsed = self._parse(rows, payloads, reading, facts)
         columns = self.columns(reading.kind, self._settings.decode.defaults)
-        parsed, values = self._read(parsed, columns, places)
+        parsed, values = self._read(parsed, columns, facts)
         if not parsed:
             return
         good = [row for row, _, _ in parsed]
         if outer is not None:
             kept = set(good)
-            outer = outer.of([place for place, row in enumerate(rows) if row in kept])
+            outer = outer.of([position for position, row in enumerate(rows) if row in kept])
         full_name = reading.kind.DESCRIPTOR.full_name
         routed = self._routing_values(values, columns, full_name, len(good), outer)
         if outer is None and self._routing not in values:
-            places.renamed.update(good)
-        tables = [self._table(row, value, places) for row, value in zip(good, routed, strict=True)]
+            facts.renamed.update(good)
+        tables = [self._table(row, value, facts) for row, value in zip(good, routed, strict=True)]
         yield Piece(
             good,
             key,
@@ -308,15 +314,15 @@ class ExpectedRows:
         names = [value if isinstance(value, str) else None for value in found]
         return [name and f"{full_name}/{name}" for name in names] if route_by == "both" else names
 
-    def _table(self, row: int, value: str | None, places: RecordFacts) -> str | None:
+    def _table(self, row: int, value: str | None, facts: RecordFacts) -> str | None:
         if not value:
-            places.causes[row] = frozenset({Cause.ROUTE_MISSING})
+            facts.causes[row] = frozenset({Cause.ROUTE_MISSING})
             return None
         name = self._names.get(value)
         if name is not None:
             return self._settings.tables.layout.silver_of(name)
         if not NAME.fullmatch(_name_of(value, self._settings.event.route_by)):
-            places.causes[row] = frozenset({Cause.ROUTE_NAME})
+            facts.causes[row] = frozenset({Cause.ROUTE_NAME})
         return None
 
     def descriptor_set(self, key: SchemaKey) -> bytes:
@@ -349,8 +355,10 @@ class _Outer:
     types: dict[str, pa.DataType]
     message: str
 
-    def of(self, places: list[int]) -> _Outer:
-        return _Outer({n: [v[p] for p in places] for n, v in self.values.items()}, self.names, self.types, self.message)
+    def of(self, positions: list[int]) -> _Outer:
+        return _Outer(
+            {n: [v[p] for p in positions] for n, v in self.values.items()}, self.names, self.types, self.message
+        )
 
     @property
     def type(self) -> pa.DataType:
@@ -371,7 +379,7 @@ def _inner_frame(payload: bytes | None, number: int | None) -> Frame | Cause:
 
 
 def _read_column(column: Column, parsed: list[tuple[int, bytes, Message]], causes: dict[int, set[Cause]]) -> list[Any]:
-    """The column's values. A value that the column cannot hold is None, and `causes` gets its cause."""
+    """The column's values. A value that the column cannot store is None, and `causes` gets its cause."""
     read = column.read
     try:
         return [read(message) for _, _, message in parsed]

@@ -51,10 +51,10 @@ def frame_of(value: bytes, headers: Sequence[Header] | None = (), header: str = 
     if len(value) <= size:
         return Cause.FRAME_SHORT
     try:
-        index, taken = _read_index(value, size)
+        index, length = _read_index(value, size)
     except ValueError:
         return Frame(_key(value[:size]), (), size, Cause.FRAME_INDEX)
-    return Frame(_key(value[:size]), index, size + taken)
+    return Frame(_key(value[:size]), index, size + length)
 
 
 def cause_of_bare(value: bytes) -> Cause:
@@ -99,8 +99,8 @@ def _read_index(data: bytes, start: int) -> tuple[MessageIndex, int]:
 def _read_number(data: bytes, start: int) -> tuple[int, int]:
     """(value of a zig-zag varint, position of the next one)."""
     raw = 0
-    for place, byte in enumerate(data[start : start + LONGEST_VARINT]):
-        raw |= (byte & 0x7F) << (7 * place)
+    for position, byte in enumerate(data[start : start + LONGEST_VARINT]):
+        raw |= (byte & 0x7F) << (7 * position)
         if byte < 0x80:
-            return (raw // 2 if raw % 2 == 0 else -(raw + 1) // 2), start + place + 1
+            return (raw // 2 if raw % 2 == 0 else -(raw + 1) // 2), start + position + 1
     raise ValueError("no varint")

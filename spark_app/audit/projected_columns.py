@@ -125,7 +125,7 @@ def _key_of(chunk: Chunk, fingerprint: str | None) -> bytes | None:
 
 
 def _from_json(piece: Piece, named: frozenset[str]) -> bool:
-    """Whether one of the columns is JSON text, or may hold some."""
+    """Whether one of the columns is JSON text, or may contain some."""
     if "_key" in named:
         return True
     values = [values for name, values in piece.values.items() if name.lower() in named]
@@ -163,7 +163,7 @@ def differing_values(due: pa.Array, column: pa.Array) -> np.ndarray:
 
 
 def _with_numbers(kind: pa.DataType) -> pa.DataType:
-    """The type with numbers in place of times and dates, at any depth."""
+    """The type with numbers instead of times and dates, at any depth."""
     if pa.types.is_temporal(kind):
         return pa.int32() if pa.types.is_date32(kind) else pa.int64()
     if pa.types.is_struct(kind):

@@ -1,4 +1,4 @@
-"""Google's message classes of the lake's schemas, from its ledger, descriptor sets and rules."""
+"""Google's message classes of the lake's schemas, from its ledger, descriptor sets and fixed settings."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ COUNTS, SKIPS = True, False  # whether a writer counts map entries when it numbe
 
 @dataclass(frozen=True)
 class Reading:
-    """The class of the message that an index names; and, if the lake has a rule for message indexes, the class of the
-    message that the same index names for writers of the other kind."""
+    """The class of the message that an index names; and, if the lake has a fixed setting for message indexes, the class
+    of the message that the same index names for writers of the other kind."""
 
     kind: type[Message]
     other: type[Message] | None = None
@@ -35,13 +35,13 @@ class Reading:
 
 
 class Schemas:
-    """The ledger and the lake's rule for message indexes at the start of the audit."""
+    """The ledger and the lake's numbering of messages at the start of the audit."""
 
     def __init__(self, lake: Lake):
         self._storage, self._folder = lake.storage, lake.schemas
-        rules = read_durable(lake.storage, lake.rules) or {}
-        self._rule = rules.get("decode.message_index")
-        self.routing: str | None = rules.get("event.routing")  # the routing field, as the lake began to call it
+        fixed = read_durable(lake.storage, lake.rules) or {}
+        self._numbering = fixed.get("decode.message_index")
+        self.routing: str | None = fixed.get("event.routing")  # the routing field, as the lake began to call it
         self._entries = {entry["key"]: entry for entry in read_durable(lake.storage, lake.ledger, list) or []}
         self._pools: dict[str, DescriptorPool] = {}  # they own the descriptors
         self._readings: dict[tuple[SchemaKey, MessageIndex], Reading | None] = {}
@@ -65,16 +65,16 @@ class Schemas:
         one, other = found[way], found[not way]
         if one is None:
             return None
-        if other is None or other == one or self._rule is None:
+        if other is None or other == one or self._numbering is None:
             return Reading(message_factory.GetMessageClass(one))
         return Reading(message_factory.GetMessageClass(one), message_factory.GetMessageClass(other))
 
     def _way(self, key: SchemaKey) -> bool | None:
-        """Whether the schema's writers count map entries, by the lake's rule; None = the ledger lacks the form in which
-        the schema was registered."""
-        if self._rule == "without_map_entries":
+        """Whether the schema's writers count map entries, by the lake's numbering; None = the ledger lacks the form in
+        which the schema was registered."""
+        if self._numbering == "without_map_entries":
             return SKIPS
-        if self._rule == "registered":
+        if self._numbering == "registered":
             return {"text": SKIPS, "descriptor": COUNTS}.get(self._entries[key].get("form"))
         return COUNTS
 
@@ -129,7 +129,7 @@ def _declaring_file(file: FileDescriptorProto, files: dict[str, FileDescriptorPr
         for one in level:
             if one.message_type or one.enum_type:
                 return one
-        level = [files[one.dependency[place]] for one in level for place in one.public_dependency]
+        level = [files[one.dependency[position]] for one in level for position in one.public_dependency]
     return None
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from spark_app.audit.chunk import Chunk
 from spark_app.audit.expected import Json
 from spark_app.audit.expected_rows import Piece
-from spark_app.audit.values import DoesNotFit, held
+from spark_app.audit.values import DoesNotFit, fitted
 from spark_app.tables.expectations.proto_rules import VIOLATED, judge_of
 from spark_app.tables.sql.engine import failures
 from spark_app.tables.sql.names import columns_in
@@ -25,7 +25,7 @@ from spark_app.tables.sql.names import columns_in
 def type_of(chunk: Chunk, name: str) -> pa.DataType:
     """The type of a column, by its name in lower case, for rows that lack it: of the first table that has it, else of
     the first message; text if there is none. Of a column that projections make the message comes first."""
-    in_tables, sent = chunk.snapshot.types.get(name), chunk.rules.types.get(name)
+    in_tables, sent = chunk.snapshot.types.get(name), chunk.expected.types.get(name)
     found = (sent, in_tables) if name in chunk.snapshot.projected else (in_tables, sent)
     return found[0] or found[1] or pa.string()
 
@@ -71,7 +71,7 @@ def sent_rows(
             columns[name] = _array(values, kind or type_of(chunk, name))
     columns |= {name: values for name, values in _lineage(chunk, piece) if name in named}
     if VIOLATED.name in named:
-        judge = judge_of(chunk.rules.descriptor_set(piece.key), type(piece.messages[0]).DESCRIPTOR.full_name)
+        judge = judge_of(chunk.expected.descriptor_set(piece.key), type(piece.messages[0]).DESCRIPTOR.full_name)
         columns[VIOLATED.name], _ = judge.violations(piece.payloads)
     if keys and "_key" in named:
         columns["_key"] = _keys(chunk, piece.rows)
@@ -92,24 +92,24 @@ def _lineage(chunk: Chunk, piece: Piece) -> Iterator[tuple[str, pa.Array]]:
 
 
 def _keys(chunk: Chunk, rows: Sequence[int]) -> pa.Array:
-    texts = (chunk.rules.key_text(chunk.records.key[row], chunk.records.headers[row]) for row in rows)
+    texts = (chunk.expected.key_text(chunk.records.key[row], chunk.records.headers[row]) for row in rows)
     return pa.array([text and _text(text) for text in texts], pa.string())
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """A column of the type; a value that it cannot hold is NULL."""
+    """A column of the type; a value that it cannot store is NULL."""
     return pa.array([_stored(value, kind) for value in values], kind)
 
 
 def _stored(value: Any, kind: pa.DataType) -> Any:
     try:
-        return _in_arrow(held(value, kind), kind)
+        return _in_arrow(fitted(value, kind), kind)
     except DoesNotFit:
         return None
 
 
 def _in_arrow(value: Any, kind: pa.DataType) -> Any:
-    """A value of `held` in the form that Arrow takes: JSON as text, entries of maps as tuples."""
+    """A value of `fitted` in the form that Arrow takes: JSON as text, entries of maps as tuples."""
     if value is None:
         return None
     if pa.types.is_map(kind):

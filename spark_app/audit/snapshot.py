@@ -151,7 +151,7 @@ def _delta(storage: Storage, name: str, version: int | None = None) -> DeltaTabl
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The audited tables and the rules for them.
+    """The audited tables and the state that they are audited by.
 
     Attributes:
         upto: the last unit in the tables.
@@ -188,12 +188,12 @@ class Snapshot:
     messages: dict[str, list[str]] = field(default_factory=dict)
 
     @staticmethod
-    def take(settings: Settings, timeout_s: float) -> Snapshot:
+    def read(settings: Settings, timeout_s: float) -> Snapshot:
         """
         Raises:
             ConfigurationError: there is no lake.
             UnreachableError: no moment between two units came within `timeout_s` seconds.
-            ContractError: what the lake says of itself is damaged.
+            ContractError: the files with the state of the lake are damaged.
         """
         lake = Lake(settings.lake_address)
         if not lake.units():
@@ -239,9 +239,9 @@ class Snapshot:
         return frozenset(name.casefold() for name in names)
 
     def is_checked_as_sent(self, number: int) -> bool:
-        """Whether rows of a definition do not show themselves which of its rules they pass."""
-        rules = self.definitions.get(str(number), {}).get("rules", ())
-        return bool(self.touched(number)) or are_judged(rule["check"] for rule in rules)
+        """Whether rows of a definition do not show themselves which of its expectations they pass."""
+        expectations = self.definitions.get(str(number), {}).get("rules", ())
+        return bool(self.touched(number)) or are_judged(one["check"] for one in expectations)
 
     @cached_property
     def projected(self) -> frozenset[str]:

@@ -34,8 +34,8 @@ LATEST_MS = 2**63 // 1000 - 1
 CHUNK = 1 << 20
 MOST_LOOKS = 3
 RESTORE = "restore it from a backup"
-READABLE = "the audit compares the records of taken files with the tables; make the file readable"
-GONE = "files were taken and are gone or replaced since: their records were compared with bronze instead"
+READABLE = "the audit compares the records of ingested files with the tables; make the file readable"
+GONE = "files were ingested and are gone or replaced since: their records were compared with bronze instead"
 
 
 @dataclass
@@ -111,8 +111,8 @@ class Files:
         return records, read
 
     def _file_of(self, number: int) -> _File | None:
-        place = bisect_right(self._firsts, number) - 1
-        return self._files[place] if place >= 0 else None
+        position = bisect_right(self._firsts, number) - 1
+        return self._files[position] if position >= 0 else None
 
     def _is_intact(self, file: _File) -> bool:
         if file.intact is None:
@@ -204,16 +204,18 @@ class Files:
 
 
 def _check_numbers(ordered: Sequence[dict[str, Any]]) -> None:
-    """The rows of taken files are numbered without a gap."""
+    """The rows of ingested files are numbered without a gap."""
     at = 0
     for entry in ordered:
         if entry["first"] != at:
-            raise ContractError(f"the ledger of taken files lacks the rows {at:,} to {entry['first'] - 1:,}", RESTORE)
+            raise ContractError(
+                f"the ledger of ingested files lacks the rows {at:,} to {entry['first'] - 1:,}", RESTORE
+            )
         at += entry["done"]
 
 
 def _ledger(lake: Lake) -> list[dict[str, Any]]:
-    """The entries of taken files; of a split file there may be several. The app may merge segments meanwhile."""
+    """The entries of ingested files; of a split file there may be several. The app may merge segments meanwhile."""
     for _ in range(MOST_LOOKS - 1):
         with contextlib.suppress(FileNotFoundError):
             return list(_entries(lake))
@@ -319,13 +321,13 @@ def _time_of(value: Any) -> int | None:
 
 def _with_times(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
     """The batch with microseconds for the timestamps, which may be later than Python's last year."""
-    place = batch.schema.get_field_index(name)
-    if place < 0 or pa.types.is_null(batch.schema.types[place]):
+    position = batch.schema.get_field_index(name)
+    if position < 0 or pa.types.is_null(batch.schema.types[position]):
         return batch
-    kind, column = batch.schema.types[place], batch.column(place)
+    kind, column = batch.schema.types[position], batch.column(position)
     unit, counts = (kind.unit, column.cast(pa.int64())) if pa.types.is_timestamp(kind) else ("ms", column)
     times = [None if count is None else _micros_of(count, unit) for count in counts.to_pylist()]
-    return batch.set_column(place, name, pa.array(times, pa.int64()))
+    return batch.set_column(position, name, pa.array(times, pa.int64()))
 
 
 def _micros_of(count: int, unit: str) -> int:

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.audit.expected import Json, plain, told
+from spark_app.audit.expected import Json, plain, plain_value
 
 EXACT = 2**53  # a double has every whole number up to here
 
 
 class DoesNotFit(ValueError):
-    """The column cannot hold the value unchanged."""
+    """The column cannot store the value unchanged."""
 
 
 def differing(expected: Sequence[Any], kind: pa.DataType | None, actual: pa.Array) -> np.ndarray:
@@ -49,7 +49,7 @@ def mark(wrong: np.ndarray, differ: np.ndarray, why: str) -> None:
 
 
 def fits(value: Any, kind: pa.DataType) -> bool:
-    """Whether a column of the type can hold the value unchanged."""
+    """Whether a column of the type can store the value unchanged."""
     try:
         carried(value, kind)
     except DoesNotFit:
@@ -65,43 +65,43 @@ def _same(expected: Any, found: Any, kind: pa.DataType) -> bool:
 
 
 def carried(value: Any, kind: pa.DataType) -> Any:
-    """The value as a column of the type holds it, in the form that `plain` returns.
+    """The value as a column of the type has it, in the form that `plain` returns.
 
     Raises:
-        DoesNotFit: the column cannot hold it unchanged.
+        DoesNotFit: the column cannot store it unchanged.
     """
-    return told(held(value, kind))
+    return plain_value(fitted(value, kind))
 
 
-def held(value: Any, kind: pa.DataType) -> Any:
-    """The value as a column of the type holds it; maps are sorted lists of pairs, and JSON is not text yet.
+def fitted(value: Any, kind: pa.DataType) -> Any:
+    """The value as a column of the type has it; maps are sorted lists of pairs, and JSON is not text yet.
 
     Raises:
-        DoesNotFit: the column cannot hold it unchanged.
+        DoesNotFit: the column cannot store it unchanged.
     """
     if value is None:
         return None
     if pa.types.is_decimal(kind) and isinstance(value, dict):
-        return _held_decimal(value, kind)
+        return _fitted_decimal(value, kind)
     if pa.types.is_struct(kind):
-        return _held_struct(value, kind)
+        return _fitted_struct(value, kind)
     if pa.types.is_map(kind) and isinstance(value, list):
-        return sorted(([held(k, kind.key_type), held(v, kind.item_type)] for k, v in value), key=repr)
+        return sorted(([fitted(k, kind.key_type), fitted(v, kind.item_type)] for k, v in value), key=repr)
     if pa.types.is_list(kind) and isinstance(value, list):
-        return [held(item, kind.value_type) for item in value]
+        return [fitted(item, kind.value_type) for item in value]
     if isinstance(value, list | dict) or pa.types.is_nested(kind):
         raise DoesNotFit
-    return _held_scalar(value, kind)
+    return _fitted_scalar(value, kind)
 
 
-def _held_struct(value: Any, kind: pa.DataType) -> dict[str, Any]:
-    names = [kind.field(place).name for place in range(kind.num_fields)]
+def _fitted_struct(value: Any, kind: pa.DataType) -> dict[str, Any]:
+    names = [kind.field(position).name for position in range(kind.num_fields)]
     if not isinstance(value, dict) or not {name for name, one in value.items() if one is not None} <= set(names):
         raise DoesNotFit
-    return {name: held(value.get(name), kind.field(name).type) for name in names}
+    return {name: fitted(value.get(name), kind.field(name).type) for name in names}
 
 
-def _held_decimal(value: dict[str, Any], kind: pa.Decimal128Type) -> Decimal:
+def _fitted_decimal(value: dict[str, Any], kind: pa.Decimal128Type) -> Decimal:
     """The number of a `confluent.type.Decimal` whose integer has at most 38 digits."""
     if value.keys() != {"value", "precision", "scale"} or not isinstance(value["value"] or b"", bytes):
         raise DoesNotFit
@@ -114,7 +114,7 @@ def _held_decimal(value: dict[str, Any], kind: pa.Decimal128Type) -> Decimal:
     return Decimal(f"{int(exact)}E-{kind.scale}")
 
 
-def _held_scalar(value: Any, kind: pa.DataType) -> Any:
+def _fitted_scalar(value: Any, kind: pa.DataType) -> Any:
     own = _type_of(value)
     if own == kind:
         return value

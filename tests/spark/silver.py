@@ -75,7 +75,7 @@ def check_audited(parts: Parts) -> None:
     """The audit's own computing of gold agrees, and leaves nothing out."""
     verdict = Verdict()
     if parts.manifests.last:
-        check_gold(Snapshot.take(parts.settings, 10), verdict)
+        check_gold(Snapshot.read(parts.settings, 10), verdict)
     assert (verdict.faults(), dict(verdict.notes)) == ({}, {})
 
 

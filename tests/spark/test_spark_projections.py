@@ -43,7 +43,7 @@ def take(parts: Parts, *players: tuple[str, str]) -> None:
 
 def gold_faults(parts: Parts) -> dict[tuple[str, str], int]:
     verdict = Verdict()
-    check_gold(Snapshot.take(parts.settings, 1.0), verdict)
+    check_gold(Snapshot.read(parts.settings, 1.0), verdict)
     return dict(verdict.counts)
 
 

@@ -95,7 +95,7 @@ def audit(
     from spark_app.app.text import verdict_lines
     from spark_app.audit import audit as look
 
-    verdict = look(load(settings, lake), acks, tell=_print_progress if sys.stderr.isatty() else lambda *_: None)
+    verdict = look(load(settings, lake), acks, progress=_print_progress if sys.stderr.isatty() else lambda *_: None)
     print(json.dumps(verdict.to_json(), indent=1) if as_json else "\n".join(verdict_lines(verdict)))
     raise typer.Exit(ExitCode.DONE if verdict.clean else ExitCode.LOSS)
 

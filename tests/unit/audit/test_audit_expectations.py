@@ -151,7 +151,7 @@ def test_what_is_lacking_is_null_and_what_cannot_be_evaluated_fails() -> None:
     rows = pa.table({"bet": [1, 2]})
     types = {"lacking": pa.int64()}
     chunk: Any = SimpleNamespace(
-        snapshot=SimpleNamespace(types=types, projected=frozenset()), rules=SimpleNamespace(types={})
+        snapshot=SimpleNamespace(types=types, projected=frozenset()), expected=SimpleNamespace(types={})
     )
     checks = ["lacking IS NULL", "bet > 1", "bet > 'x'", "(SELECT true FROM other)", "true"]
     found = [failed.tolist() for failed in failing(chunk, rows, checks)]
@@ -323,7 +323,7 @@ def test_a_row_that_passes_does_not_belong_among_those_kept_out(lake: SmallLake,
     row = own.to_pylist()[0] | {column: first[column] for column in own.column_names if column in first}
     write_deltalake(str(lake.lake.path(name)), pa.Table.from_pylist([row], own.schema), mode="append")
     DeltaTable(str(lake.lake.path(UNO))).delete("_offset = 0")
-    said = f"passes the rules of definition 1, and belongs in {UNO}"
+    said = f"passes the expectations of definition 1, and belongs in {UNO}"
     assert discrepancies(lake) == [("misplaced", name, said)]
 
 

@@ -17,21 +17,21 @@ from spark_app.model.offsets import Span
 OTHER_TOPIC = "rows belong to a topic that was deleted and recreated, or that is no longer read"
 
 
-def check_placed(chunk: Chunk, absent: Absent) -> None:
+def check_routed(chunk: Chunk, absent: Absent) -> None:
     """Report records in no table or in too many, and rows of `resolved_events` without a quarantined record."""
     layout = chunk.snapshot.layout
     counts = {
         name: chunk.counts(name) for name in (layout.quarantine, layout.deferred, layout.dropped, layout.resolved)
     }
     kept_out = counts[layout.quarantine] + counts[layout.dropped]
-    placed = kept_out + counts[layout.deferred] - counts[layout.resolved]
+    found_rows = kept_out + counts[layout.deferred] - counts[layout.resolved]
     for found in chunk.silver:
-        placed += chunk.counts(found.table.name)
+        found_rows += chunk.counts(found.table.name)
     due = np.zeros(chunk.slots.count, bool)
     due[chunk.slot_of] = chunk.has_value
     due &= ~chunk.given_up
-    _add_lost(chunk, np.flatnonzero(due & (placed < 1)), absent)
-    _add_surplus(chunk, np.flatnonzero(placed > due), due, counts)
+    _add_lost(chunk, np.flatnonzero(due & (found_rows < 1)), absent)
+    _add_surplus(chunk, np.flatnonzero(found_rows > due), due, counts)
     odd = counts[layout.resolved] > kept_out
     chunk.add(PHANTOM, layout.resolved, np.flatnonzero(odd), "neither in quarantine nor dropped, or resolved twice")
 
