@@ -24,7 +24,7 @@ from scripts.benches.targets import RULES, RULES_BY_TABLES, Target
 from scripts.benches.tasks import WRONG, Source, Task
 from scripts.local.errors import LocalError
 from scripts.local.options import TOPIC
-from spark_app.model.definitions import NO_RULES, Definition, Definitions, Rule
+from spark_app.model.definitions import NO_DEFINITIONS, Definition, Definitions, Expectation
 
 RICH_PART = 5  # divisor of the number of rich records
 NUMBERS = {"flat": "_offset BETWEEN 0 AND 1000000000000", "rich": "score BETWEEN 0 AND 1048576"}
@@ -61,7 +61,7 @@ class Case:
             LocalError: not each record met each rule, or records fail that should not.
         """
         rules, records = rules_of(side, self.source.shape.message), self.source.shape.records
-        report = self.task.run(batches, definitions=Definitions(Definition(1, rules)) if rules else NO_RULES)
+        report = self.task.run(batches, definitions=Definitions(Definition(1, rules)) if rules else NO_DEFINITIONS)
         counts = [table[rule.name] for table in report.expectations.values() for rule in rules]
         passed, failed = (sum(pair[n] for pair in counts) for n in (0, 1))
         if passed + failed != len(rules) * records or (failed > 0 and side != FAILING):
@@ -76,14 +76,14 @@ class Case:
         return self.source.shape.found() | {"cpu": dict(self.cpu)}
 
 
-def rules_of(side: str, message: str) -> tuple[Rule, ...]:
+def rules_of(side: str, message: str) -> tuple[Expectation, ...]:
     """The rules of a side."""
     if side == WITHOUT:
         return ()
     return (
-        Rule("known_player", PLAYERS[side], "quarantine"),
-        Rule("plausible_time", TIMES, "warn"),
-        Rule("plausible_number", NUMBERS[message], "drop"),
+        Expectation("known_player", PLAYERS[side], "quarantine"),
+        Expectation("plausible_time", TIMES, "warn"),
+        Expectation("plausible_number", NUMBERS[message], "drop"),
     )
 
 

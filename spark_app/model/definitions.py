@@ -78,8 +78,8 @@ AS_SENT = Projection()
 
 Action = Literal["warn", "drop", "quarantine", "pause"]
 
-# Most rules of one table: the rules that a row fails are a bitmask of 64 bits with a sign.
-MAX_RULES = 62
+# Most expectations of one table: those that a row fails are a bitmask of 64 bits with a sign.
+MAX_EXPECTATIONS = 62
 
 MAX_CHARACTERS = 4000  # of a check, and of an expression
 
@@ -88,7 +88,7 @@ Origin = tuple[int | str, str]
 
 
 @dataclass(frozen=True)
-class Rule:
+class Expectation:
     """
     Attributes:
         check: an SQL expression over the columns of the row; a row fails unless it is true.
@@ -105,11 +105,11 @@ class Definition:
     """
     Attributes:
         number: in the lake; silver has it in the column `_definition`. A number never changes its meaning.
-        projection: the columns of the rows that land; the rules see the rows as they were sent.
+        projection: the columns of the rows that land; expectations see the rows as they were sent.
     """
 
     number: int
-    rules: tuple[Rule, ...]
+    expectations: tuple[Expectation, ...]
     projection: Projection = AS_SENT
 
 
@@ -118,9 +118,10 @@ class Definitions:
     """The definitions in force.
 
     Attributes:
-        usual: of the tables that no rule names; None = their rows meet no rule.
-        own: routing name -> definition, for the tables that a rule names.
-        by_origin: routing name -> definitions of the rows whose schema has rules of its own; they contain the table's.
+        usual: of the tables that no expectation names; None = their rows meet none.
+        own: routing name -> definition, for the tables that an expectation names.
+        by_origin: routing name -> definitions of the rows whose schema has proto rules; they contain the table's
+            expectations.
     """
 
     usual: Definition | None = None
@@ -131,10 +132,10 @@ class Definitions:
         return self.usual is not None or bool(self.own) or any(self.by_origin.values())
 
     def of(self, name: str, origin: Origin | None = None) -> Definition | None:
-        """The definition of a table's rows of an origin; None = they meet no rule.
+        """The definition of a table's rows of an origin; None = they meet no expectation.
 
         Args:
-            origin: None = rows whose schema has no rules.
+            origin: None = rows whose schema has no proto rules.
         """
         found = self.by_origin.get(name, {}).get(origin) if origin else None
         return found or self.own.get(name, self.usual)
@@ -172,8 +173,8 @@ class Definitions:
 
 
 def _without_pauses(definition: Definition) -> Definition:
-    rules = (replace(rule, action="quarantine") if rule.action == "pause" else rule for rule in definition.rules)
-    return replace(definition, rules=tuple(rules))
+    changed = (replace(one, action="quarantine") if one.action == "pause" else one for one in definition.expectations)
+    return replace(definition, expectations=tuple(changed))
 
 
-NO_RULES = Definitions()
+NO_DEFINITIONS = Definitions()

@@ -306,7 +306,7 @@ class Rebuild:
         names = {self._layout.silver_of(name): name for name in self._names()}
         missing = classified.filter(pc.equal(classified["state"], MISSING))
         missing = missing.filter(pc.is_in(missing["expected"], value_set=pa.array([*names, *self._others])))
-        has_definitions = self._opened.rules.definitions or self._opened.settings.are_columns_changed
+        has_definitions = self._opened.expectations.definitions or self._opened.settings.are_columns_changed
         return self._decode(missing) if has_definitions else self._copy(expected, missing, names)
 
     def _decode(self, missing: pa.Table) -> Report:

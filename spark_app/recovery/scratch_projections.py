@@ -84,7 +84,7 @@ class ScratchProjections:
     def _in_force(self, name: str) -> Projection | None:
         opened = self._opened
         catalog, routing = opened.schemas.ledger.catalog(), opened.tables.routing()
-        definition = opened.projections.definitions(opened.rules.definitions, catalog, routing).of(name)
+        definition = opened.projections.definitions(opened.expectations.definitions, catalog, routing).of(name)
         return None if definition is None else definition.projection
 
     def _actual(self, table: str, first: int, last: int) -> pa.Table:

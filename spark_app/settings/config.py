@@ -18,14 +18,14 @@ from pydantic import TypeAdapter, ValidationError
 from spark_app.model.errors import ConfigurationError
 from spark_app.settings import renamed
 from spark_app.settings.connections import Section
-from spark_app.settings.models import PREFIX, Expectation, Settings
+from spark_app.settings.models import PREFIX, ExpectationSettings, Settings
 from spark_app.settings.renamed import RENAMED, Found
 from spark_app.settings.silver import Reference
 
 # The sections with a table for each name: its model, a name with values, and the page about it.
 NAMED: dict[str, tuple[type[Section], str, dict[str, Any], str]] = {
     "expectations": (
-        Expectation,
+        ExpectationSettings,
         "positive_bet",
         {"check": "bet > 0", "action": "quarantine", "tables": ("rummy",), "description": "no bet is free"},
         "expectations.md",

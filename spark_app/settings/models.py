@@ -21,7 +21,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from spark_app.model import wrapper
 from spark_app.model.address import ADDRESS, UNTESTED, StorageAddress
-from spark_app.model.definitions import MAX_RULES
+from spark_app.model.definitions import MAX_EXPECTATIONS
 from spark_app.model.gold_functions import GOLD_FUNCTIONS
 from spark_app.model.schema_changes import Kind, Policy, suited
 from spark_app.model.table_names import TableNames
@@ -227,7 +227,7 @@ class Tables(Section):
         )
 
 
-class Expectation(Section):
+class ExpectationSettings(Section):
     """A rule that rows of silver must meet, as SQL over the columns of the row; NULL is a failure."""
 
     check: str = Field(description="SQL expression that is true for a good row, such as bet > 0")
@@ -374,7 +374,7 @@ class Settings(BaseSettings):
     tables: Tables = Tables()
     schemas: Schemas = Schemas()
     batch: Batch = Batch()
-    expectations: dict[ExpectationName, Expectation] = {}
+    expectations: dict[ExpectationName, ExpectationSettings] = {}
     silver: Silver = Silver()
     reference: dict[ReferenceName, Reference] = {}
     gold: Gold = Gold()
@@ -389,14 +389,14 @@ class Settings(BaseSettings):
 
     @field_validator("expectations")
     @classmethod
-    def _fit_into_a_mask(cls, rules: dict[str, Expectation]) -> dict[str, Expectation]:
+    def _fit_into_a_mask(cls, rules: dict[str, ExpectationSettings]) -> dict[str, ExpectationSettings]:
         """Refuse more rules for a table than the bits in which a task notes the failed ones."""
         every = sum(not rule.tables for rule in rules.values())
         for table in sorted({table for rule in rules.values() for table in rule.tables}) or [""]:
             count = every + sum(table in rule.tables for rule in rules.values())
-            if count > MAX_RULES:
+            if count > MAX_EXPECTATIONS:
                 which = f"the table {table}" if table else "each table"
-                raise ValueError(f"{count} rules apply to {which}, and {MAX_RULES} may: join checks with AND")
+                raise ValueError(f"{count} rules apply to {which}, and {MAX_EXPECTATIONS} may: join checks with AND")
         return rules
 
     @model_validator(mode="after")

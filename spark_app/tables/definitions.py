@@ -16,11 +16,11 @@ from typing import Any
 
 from spark_app.lake.files.state_files import read_durable, write_durably
 from spark_app.lake.lake import Lake
-from spark_app.model.definitions import AS_SENT, Definition, Definitions, Projection, Rule
-from spark_app.settings.models import Expectation
+from spark_app.model.definitions import AS_SENT, Definition, Definitions, Expectation, Projection
+from spark_app.settings.models import ExpectationSettings
 
 
-def record(lake: Lake, expectations: Mapping[str, Expectation]) -> Definitions:
+def record(lake: Lake, expectations: Mapping[str, ExpectationSettings]) -> Definitions:
     """The definitions that the settings make. New ones get the next numbers, and are durable before a row has them.
 
     Raises:
@@ -36,7 +36,7 @@ def record(lake: Lake, expectations: Mapping[str, Expectation]) -> Definitions:
     return Definitions(usual, {name: one for name, one in own.items() if one is not None})
 
 
-def number(lake: Lake, rules: tuple[Rule, ...], projection: Projection = AS_SENT) -> Definition:
+def number(lake: Lake, rules: tuple[Expectation, ...], projection: Projection = AS_SENT) -> Definition:
     """The definition with these rules and this projection, which is durable; it has at least one of both.
 
     Raises:
@@ -46,7 +46,7 @@ def number(lake: Lake, rules: tuple[Rule, ...], projection: Projection = AS_SENT
     return found
 
 
-def number_all(lake: Lake, several: Iterable[tuple[tuple[Rule, ...], Projection]]) -> list[Definition]:
+def number_all(lake: Lake, several: Iterable[tuple[tuple[Expectation, ...], Projection]]) -> list[Definition]:
     """As `number`, in one write.
 
     Raises:
@@ -68,10 +68,10 @@ def _write(lake: Lake, stored: dict[str, Any]) -> None:
     write_durably(lake.storage, lake.definitions, json.dumps(stored, indent=1), "definitions")
 
 
-def rules_of_table(expectations: Mapping[str, Expectation], table: str | None) -> tuple[Rule, ...]:
+def rules_of_table(expectations: Mapping[str, ExpectationSettings], table: str | None) -> tuple[Expectation, ...]:
     """The rules of a table, in the order of their names; None = of the tables that no rule names."""
     return tuple(
-        Rule(name, one.check, one.action)
+        Expectation(name, one.check, one.action)
         for name, one in sorted(expectations.items())
         if not one.tables or table in one.tables
     )
@@ -93,7 +93,9 @@ def _whole(content: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
     return {**stored.get(str(content.get("as")), {}), **content}
 
 
-def _number(rules: tuple[Rule, ...], stored: dict[str, Any], projection: Projection = AS_SENT) -> Definition | None:
+def _number(
+    rules: tuple[Expectation, ...], stored: dict[str, Any], projection: Projection = AS_SENT
+) -> Definition | None:
     """The definition with these rules and this projection, which is added to `stored` if it is new; None without."""
     if not rules and not projection:
         return None

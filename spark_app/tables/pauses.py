@@ -17,7 +17,7 @@ from typing import Any
 
 from spark_app.lake.delta.manifest import Manifests
 from spark_app.lake.lake import Lake
-from spark_app.model.definitions import Action, Definition, Definitions, Rule
+from spark_app.model.definitions import Action, Definition, Definitions, Expectation
 from spark_app.model.events import Event
 from spark_app.model.log import log
 from spark_app.model.pauses import FailedRow, Failing, Pause, Pauses, change_rows, wait_text
@@ -75,14 +75,14 @@ class PausedTables:
         return definitions
 
     def _is_in_force(self, name: str, pause: Pause) -> bool:
-        rule = Rule(pause.rule, pause.check, "pause")
-        return any(rule in definition.rules for definition in self._rules.definitions.every(name))
+        rule = Expectation(pause.rule, pause.check, "pause")
+        return any(rule in definition.expectations for definition in self._rules.definitions.every(name))
 
     def _decide(self, pause: Pause, definition: Definition) -> Definition:
-        paused, action = Rule(pause.rule, pause.check, "pause"), ACTION_OF[pause.failing]
-        if paused not in definition.rules:
+        paused, action = Expectation(pause.rule, pause.check, "pause"), ACTION_OF[pause.failing]
+        if paused not in definition.expectations:
             return definition
-        rules = (replace(rule, action=action) if rule == paused else rule for rule in definition.rules)
+        rules = (replace(rule, action=action) if rule == paused else rule for rule in definition.expectations)
         return number(self._lake, tuple(rules))
 
     def after(self, report: Report, released: Mapping[str, int]) -> dict[str, Pause]:

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.lake.files.storage import Storage
-from spark_app.model.definitions import MAX_RULES, Rule
+from spark_app.model.definitions import MAX_EXPECTATIONS, Expectation
 from spark_app.model.errors import ConfigurationError, UsageError
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.recovery.backtest.history import History
 from spark_app.recovery.backtest.kept_out import BronzeDecoder, Records
 from spark_app.recovery.backtest.outcomes import COORDINATES, Outcomes, TableOutcome
 from spark_app.recovery.backtest.scan import scan
-from spark_app.settings.models import Expectation, Settings
+from spark_app.settings.models import ExpectationSettings, Settings
 from spark_app.sources.bronze import Partition
 from spark_app.tables.definitions import rules_of_table
 from spark_app.tables.expectations.checks import columns_of, needed_columns
@@ -184,20 +184,20 @@ class TableExpectations:
         unclear: keys of schemas with several messages whose rules differ; a row does not say which of them it is.
     """
 
-    usual: tuple[Rule, ...]
-    by_schema: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
+    usual: tuple[Expectation, ...]
+    by_schema: Mapping[str, tuple[Expectation, ...]] = field(default_factory=dict)
     unclear: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(history: History, name: str, expectations: Mapping[str, Expectation]) -> TableExpectations:
+    def of(history: History, name: str, expectations: Mapping[str, ExpectationSettings]) -> TableExpectations:
         """The rules of a table, by its routing name."""
         wrapper, action = history.settings.wrapper.names, history.settings.schemas.proto_rules
         usual = rules_of_table(expectations, name)
         usual = rules_with_columns(usual, name, history.catalog, history.routing, wrapper)
         if action == "off":
             return TableExpectations(usual)
-        found: dict[str, set[tuple[Rule, ...]]] = defaultdict(set)
-        room = MAX_RULES - len(usual)
+        found: dict[str, set[tuple[Expectation, ...]]] = defaultdict(set)
+        room = MAX_EXPECTATIONS - len(usual)
         for (key, _), rules in rules_by_origin(name, history.catalog, history.routing, room):
             found[str(key)].add((*usual, *as_rules(rules, action)))
         clear = {key: next(iter(rules)) for key, rules in found.items() if len(rules) == 1}
@@ -211,15 +211,15 @@ class TableExpectations:
         return TableExpectations(tuple(rule for rule in self.usual if rule.name in names), by_schema, self.unclear)
 
     @property
-    def every(self) -> dict[str, Rule]:
+    def every(self) -> dict[str, Expectation]:
         """Name -> a rule of this name."""
         return {rule.name: rule for rules in (self.usual, *self.by_schema.values()) for rule in rules}
 
     @property
-    def checks(self) -> list[Rule]:
+    def checks(self) -> list[Expectation]:
         return list(dict.fromkeys(rule for rules in (self.usual, *self.by_schema.values()) for rule in rules))
 
-    def split(self, rows: pa.RecordBatch) -> Iterator[tuple[tuple[Rule, ...], pa.RecordBatch, int]]:
+    def split(self, rows: pa.RecordBatch) -> Iterator[tuple[tuple[Expectation, ...], pa.RecordBatch, int]]:
         """(rules, the rows that they apply to, how many of these also have rules that are unclear)."""
         if not self.by_schema and not self.unclear:
             yield self.usual, rows, 0

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from spark_app.model.definitions import Rule
+from spark_app.model.definitions import Expectation
 
 COORDINATES = ("_topic", "_partition", "_offset")
 MOST_NAMED = 5  # failing rows of each table and rule
@@ -50,7 +50,7 @@ class TableOutcome:
     def of(names: Iterable[str]) -> TableOutcome:
         return TableOutcome(rules={name: RuleOutcome() for name in names})
 
-    def count(self, rules: Sequence[Rule], masks: np.ndarray, rows: pa.RecordBatch) -> None:
+    def count(self, rules: Sequence[Expectation], masks: np.ndarray, rows: pa.RecordBatch) -> None:
         """Count failing rows.
 
         Args:

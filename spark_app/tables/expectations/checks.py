@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_app.model.columns import Aliases, aliased_fields
-from spark_app.model.definitions import MAX_CHARACTERS, Rule
+from spark_app.model.definitions import MAX_CHARACTERS, Expectation
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.model.text import one_line
@@ -267,7 +267,7 @@ def _error(setting: str, text: str) -> ConfigurationError:
     return ConfigurationError(one_line(f"{setting}: {text}")[:MAX_TEXT])
 
 
-def needed_columns(rules: Iterable[Rule], own: pa.Schema, types: pa.Schema) -> pa.Schema:
+def needed_columns(rules: Iterable[Expectation], own: pa.Schema, types: pa.Schema) -> pa.Schema:
     """The columns that the rules name, sorted by name; case does not count.
 
     Args:
@@ -289,7 +289,7 @@ def fields_named(names: Iterable[str], own: pa.Schema, types: pa.Schema) -> pa.S
     return pa.schema([known[name] for name in wanted if name in known])
 
 
-def select_needed(rows: pa.Table, rules: Iterable[Rule], types: pa.Schema) -> pa.Table:
+def select_needed(rows: pa.Table, rules: Iterable[Expectation], types: pa.Schema) -> pa.Table:
     """The rows with the columns of `needed_columns`, and at least one column; those that they lack are NULL."""
     return select_fields(rows, needed_columns(rules, rows.schema, types))
 

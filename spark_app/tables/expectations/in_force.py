@@ -15,7 +15,7 @@ import pyarrow as pa
 from spark_app.lake.lake import Lake
 from spark_app.model.catalog import Catalog
 from spark_app.model.columns import Aliases
-from spark_app.model.definitions import AS_SENT, MAX_RULES, Action, Definition, Definitions, Origin, Rule
+from spark_app.model.definitions import AS_SENT, MAX_EXPECTATIONS, Action, Definition, Definitions, Expectation, Origin
 from spark_app.model.log import log
 from spark_app.model.wrapper import Wrapper
 from spark_app.protobuf.columns.fit import table_columns
@@ -72,7 +72,7 @@ class ExpectationsInForce:
 
     def _find_own(self, catalog: Catalog, routing: Routing) -> Iterator[tuple[str, Definition]]:
         """(routing name, definition) of the tables for which a rule of the settings has another name of a column."""
-        written: dict[Hashable, tuple[Rule, ...]] = {}
+        written: dict[Hashable, tuple[Expectation, ...]] = {}
         kinds: dict[str, Hashable] = {}
         for name, messages in routing.messages.items() if catalog.aliases else ():
             usual = self.of_settings.of(name)
@@ -81,8 +81,8 @@ class ExpectationsInForce:
             kind = messages, routing.fixed.get(name), usual
             kinds[name] = kind
             if kind not in written:
-                written[kind] = rules_with_columns(usual.rules, name, catalog, routing, self._wrapper)
-                self._say_unclear(name, usual.rules, catalog, routing)
+                written[kind] = rules_with_columns(usual.expectations, name, catalog, routing, self._wrapper)
+                self._say_unclear(name, usual.expectations, catalog, routing)
         several = list(dict.fromkeys(written.values()))
         numbered = dict(zip(several, number_all(self._lake, ((one, AS_SENT) for one in several)), strict=True))
         for name in kinds:
@@ -90,7 +90,7 @@ class ExpectationsInForce:
             if definition != self.of_settings.of(name):
                 yield name, definition
 
-    def _say_unclear(self, name: str, rules: Iterable[Rule], catalog: Catalog, routing: Routing) -> None:
+    def _say_unclear(self, name: str, rules: Iterable[Expectation], catalog: Catalog, routing: Routing) -> None:
         columns, aliases = _names_in(name, catalog, routing, self._wrapper)
         for rule in rules:
             for column, other in unclear_names(columns_of(rule.name, rule.check), columns, aliases):
@@ -100,13 +100,13 @@ class ExpectationsInForce:
 
     def _find(self, catalog: Catalog, routing: Routing, action: Action) -> dict[str, Mapping[Origin, Definition]]:
         """Tables that are alike share one mapping, because the definitions travel with every task."""
-        alike: dict[Hashable, dict[Origin, tuple[Rule, ...]]] = {}
+        alike: dict[Hashable, dict[Origin, tuple[Expectation, ...]]] = {}
         kinds: dict[str, Hashable] = {}
         for name, messages in routing.messages.items():
             usual = self._own.get(name, self.of_settings.of(name))
             kinds[name] = kind = (messages, routing.fixed.get(name), usual)
             if kind not in alike:
-                rules = () if usual is None else usual.rules
+                rules = () if usual is None else usual.expectations
                 alike[kind] = dict(self._rules_of(name, catalog, routing, rules, action))
         several = list(dict.fromkeys(rules for by_origin in alike.values() for rules in by_origin.values()))
         numbered = dict(zip(several, number_all(self._lake, ((one, AS_SENT) for one in several)), strict=True))
@@ -116,10 +116,10 @@ class ExpectationsInForce:
         return {name: shared[kind] for name, kind in kinds.items()}
 
     def _rules_of(
-        self, name: str, catalog: Catalog, routing: Routing, rules: tuple[Rule, ...], action: Action
-    ) -> Iterator[tuple[Origin, tuple[Rule, ...]]]:
+        self, name: str, catalog: Catalog, routing: Routing, rules: tuple[Expectation, ...], action: Action
+    ) -> Iterator[tuple[Origin, tuple[Expectation, ...]]]:
         """The rules of a table's rows whose schema has some; `rules` are those of the settings, and come first."""
-        for origin, found in rules_by_origin(name, catalog, routing, MAX_RULES - len(rules)):
+        for origin, found in rules_by_origin(name, catalog, routing, MAX_EXPECTATIONS - len(rules)):
             self._say_left_out(origin, found)
             if found.checks:
                 yield origin, (*rules, *as_rules(found, action))
@@ -145,8 +145,8 @@ class ExpectationsInForce:
 
 
 def rules_with_columns(
-    rules: Iterable[Rule], name: str, catalog: Catalog, routing: Routing, wrapper: Wrapper | None
-) -> tuple[Rule, ...]:
+    rules: Iterable[Expectation], name: str, catalog: Catalog, routing: Routing, wrapper: Wrapper | None
+) -> tuple[Expectation, ...]:
     """Rules of the settings with the columns of a table by their own names."""
     columns, aliases = _names_in(name, catalog, routing, wrapper)
     return tuple(replace(rule, check=write_columns(rule.check, columns, aliases)) for rule in rules)
@@ -159,8 +159,8 @@ def _names_in(name: str, catalog: Catalog, routing: Routing, wrapper: Wrapper | 
     return columns, table_aliases(messages, catalog)
 
 
-def as_rules(found: Found, action: Action) -> tuple[Rule, ...]:
-    return tuple(Rule(name, check, action) for name, check in found.checks)
+def as_rules(found: Found, action: Action) -> tuple[Expectation, ...]:
+    return tuple(Expectation(name, check, action) for name, check in found.checks)
 
 
 def rules_by_origin(name: str, catalog: Catalog, routing: Routing, most: int) -> Iterator[tuple[Origin, Found]]:

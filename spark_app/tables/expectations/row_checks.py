@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from spark_app.model.definitions import Action, Definition, Definitions, Origin, Rule
+from spark_app.model.definitions import Action, Definition, Definitions, Expectation, Origin
 from spark_app.model.reports import add_counts
 from spark_app.tables.expectations.checks import select_needed
 from spark_app.tables.route import Routed, pick
@@ -54,7 +54,7 @@ class Checked:
     kept_out: list[KeptOut] = field(default_factory=list)
     counts: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     by_action: dict[str, dict[str, int]] = field(default_factory=dict)
-    failing: dict[str, tuple[int, Rule]] = field(default_factory=dict)
+    failing: dict[str, tuple[int, Expectation]] = field(default_factory=dict)
 
     def landing(self, count: int) -> np.ndarray | None:
         """The positions of the rows that land, of `count`; None = all."""
@@ -79,15 +79,15 @@ def check(
     checked = Checked()
     for definition, own in _by_definition(routed, codes, definitions, origin):
         places = np.flatnonzero(np.isin(codes, own))
-        needed = select_needed(pick(rows, places), definition.rules, types)
-        masks = failures(needed, [rule.check for rule in definition.rules])
+        needed = select_needed(pick(rows, places), definition.expectations, types)
+        masks = failures(needed, [rule.check for rule in definition.expectations])
         if checked.numbers is None:
             checked.numbers = np.zeros(len(codes), np.int64)
         checked.numbers[places] = definition.number
-        _count(checked.counts, routed, codes[places], masks, definition.rules)
-        _count_by_action(checked.by_action, routed, codes[places], masks, definition.rules)
+        _count(checked.counts, routed, codes[places], masks, definition.expectations)
+        _count_by_action(checked.by_action, routed, codes[places], masks, definition.expectations)
         checked.kept_out += _kept_out(places, masks, definition)
-        checked.failing |= _failing(routed, codes, places, masks, definition.rules)
+        checked.failing |= _failing(routed, codes, places, masks, definition.expectations)
     return checked
 
 
@@ -109,7 +109,7 @@ def _count(
     routed: Routed,
     codes: np.ndarray,
     masks: np.ndarray,
-    rules: tuple[Rule, ...],
+    rules: tuple[Expectation, ...],
 ) -> None:
     """Count by table and rule how many rows pass and fail."""
     every = np.bincount(codes, minlength=len(routed.results))
@@ -129,7 +129,7 @@ def _count_by_action(
     routed: Routed,
     codes: np.ndarray,
     masks: np.ndarray,
-    rules: tuple[Rule, ...],
+    rules: tuple[Expectation, ...],
 ) -> None:
     """Count by table and action the rows that fail rules, each once."""
     for action in BY_RANK if masks.any() else ():
@@ -140,14 +140,14 @@ def _count_by_action(
         codes, masks = codes[~failed], masks[~failed]
 
 
-def _bits(rules: tuple[Rule, ...], action: Action) -> int:
+def _bits(rules: tuple[Expectation, ...], action: Action) -> int:
     """The bits of the rules with this action."""
     return sum(1 << bit for bit, rule in enumerate(rules) if rule.action == action)
 
 
 def _failing(
-    routed: Routed, codes: np.ndarray, places: np.ndarray, masks: np.ndarray, rules: tuple[Rule, ...]
-) -> Iterator[tuple[str, tuple[int, Rule]]]:
+    routed: Routed, codes: np.ndarray, places: np.ndarray, masks: np.ndarray, rules: tuple[Expectation, ...]
+) -> Iterator[tuple[str, tuple[int, Expectation]]]:
     """For each table with a row that fails a rule with the action pause: the first such row, and the rule."""
     bits = [bit for bit, rule in enumerate(rules) if rule.action == "pause"]
     failed = np.flatnonzero(masks & sum(1 << bit for bit in bits))
@@ -159,9 +159,9 @@ def _failing(
 
 def _kept_out(places: np.ndarray, masks: np.ndarray, definition: Definition) -> Iterator[KeptOut]:
     """The rows that fail rules which keep them out, by these rules."""
-    bits: Mapping[Action, int] = {action: _bits(definition.rules, action) for action in KEEP_OUT}
+    bits: Mapping[Action, int] = {action: _bits(definition.expectations, action) for action in KEEP_OUT}
     failed = masks & sum(bits.values())
     for mask in np.unique(failed[failed != 0]).tolist():
         action: Action = "quarantine" if mask & bits["quarantine"] else "drop"
-        names = tuple(rule.name for bit, rule in enumerate(definition.rules) if mask >> bit & 1)
+        names = tuple(rule.name for bit, rule in enumerate(definition.expectations) if mask >> bit & 1)
         yield KeptOut(places[failed == mask], action, names, definition.number)

@@ -10,14 +10,14 @@ from spark_app.model.catalog import Catalog
 from spark_app.model.columns import Aliases, merge_aliases
 from spark_app.model.wrapper import Wrapper
 from spark_app.protobuf.columns.fit import table_columns
-from spark_app.settings.models import Expectation
+from spark_app.settings.models import ExpectationSettings
 from spark_app.tables.aliases import table_aliases
 from spark_app.tables.expectations.checks import check_columns
 from spark_app.tables.route import Routing
 
 
 def check_rules_fit(
-    expectations: Mapping[str, Expectation], catalog: Catalog, routing: Routing, wrapper: Wrapper | None
+    expectations: Mapping[str, ExpectationSettings], catalog: Catalog, routing: Routing, wrapper: Wrapper | None
 ) -> None:
     """Check that each rule is an expression on columns that some schema has, and is true or false for the types of all
     its tables. While no schema is known, only the expressions are checked.

@@ -18,7 +18,7 @@ from spark_app.lake.files.hmac_key import SETTING, fingerprint_of, read_key
 from spark_app.lake.lake import Lake
 from spark_app.model.catalog import Catalog
 from spark_app.model.columns import Aliases, aliased_fields, column_of
-from spark_app.model.definitions import Definition, Definitions, Join, Projection, Rule
+from spark_app.model.definitions import Definition, Definitions, Expectation, Join, Projection
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.log import log
 from spark_app.model.text import one_line
@@ -138,7 +138,7 @@ class TableProjections:
         self._wrapper = wrapper
         self._written = written
         self._projected = projected
-        self._numbers: dict[tuple[tuple[Rule, ...], Projection], Definition] = {}
+        self._numbers: dict[tuple[tuple[Expectation, ...], Projection], Definition] = {}
         self._resolved: dict[str, tuple[tuple[str, ...], Projection]] = {}
         self._catalog: Catalog | None = None
         self._unclear: set[tuple[str, str]] = set()  # that the log says
@@ -165,9 +165,9 @@ class TableProjections:
         own, by_origin = dict(base.own), dict(base.by_origin)
         for name, projection in projections.items():
             old = base.of(name)
-            own[name] = self._numbers[() if old is None else old.rules, projection]
+            own[name] = self._numbers[() if old is None else old.expectations, projection]
             found = base.by_origin.get(name, {})
-            by_origin[name] = {origin: self._numbers[one.rules, projection] for origin, one in found.items()}
+            by_origin[name] = {origin: self._numbers[one.expectations, projection] for origin, one in found.items()}
         return replace(base, own=own, by_origin=by_origin)
 
     def _follow_references(self) -> None:
@@ -180,7 +180,7 @@ class TableProjections:
         """Compare the settings with the tables again before the next unit."""
         self._catalog = None
 
-    def _number_new(self, wanted: Iterable[tuple[tuple[Rule, ...], Projection]]) -> None:
+    def _number_new(self, wanted: Iterable[tuple[tuple[Expectation, ...], Projection]]) -> None:
         new = [one for one in dict.fromkeys(wanted) if one not in self._numbers]
         if new:
             self._numbers |= zip(new, number_all(self._lake, new), strict=True)
@@ -393,10 +393,10 @@ class TableProjections:
                 )
 
 
-def _rules_of(base: Definitions, name: str) -> Iterator[tuple[Rule, ...]]:
+def _rules_of(base: Definitions, name: str) -> Iterator[tuple[Expectation, ...]]:
     """The rules that rows of a table may meet; at least none at all."""
-    yield () if (usual := base.of(name)) is None else usual.rules
-    yield from (one.rules for one in base.by_origin.get(name, {}).values())
+    yield () if (usual := base.of(name)) is None else usual.expectations
+    yield from (one.expectations for one in base.by_origin.get(name, {}).values())
 
 
 def _with_key(projection: Projection, key: str) -> Projection:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from spark_app.model.definitions import MAX_RULES
+from spark_app.model.definitions import MAX_EXPECTATIONS
 from spark_app.tables.sql.statements import Statements
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def failures(rows: pa.Table, checks: Sequence[str]) -> np.ndarray:
     """
     import duckdb
 
-    if len(checks) > MAX_RULES:
-        raise ValueError(f"{len(checks)} checks do not fit into a bitmask: {MAX_RULES} do")
+    if len(checks) > MAX_EXPECTATIONS:
+        raise ValueError(f"{len(checks)} checks do not fit into a bitmask: {MAX_EXPECTATIONS} do")
     failed = np.zeros(rows.num_rows, np.int64)
     if not rows.num_rows or not checks:
         return failed

@@ -168,7 +168,7 @@ class OpenLake:
         units: what is committed, and the way to commit more.
         tables: the silver tables, and the way to admit more.
         schemas: the schema ids that are known, and the way to resolve more.
-        rules: the rules in force.
+        expectations: those in force.
         paused: the tables whose rows wait because of a rule.
         projections: the columns of silver's rows in force.
     """
@@ -178,7 +178,7 @@ class OpenLake:
     units: UnitLog
     tables: TableAdmission
     schemas: SchemaResolver
-    rules: ExpectationsInForce
+    expectations: ExpectationsInForce
     paused: PausedTables
     projections: TableProjections
 

@@ -22,7 +22,7 @@ from spark_app.lake.files.storage import Storage
 from spark_app.lake.lake import remove_files, unit_file_prefix
 from spark_app.model.catalog import Catalog, read_schema_key
 from spark_app.model.columns import paths_of
-from spark_app.model.definitions import NO_RULES, Definitions
+from spark_app.model.definitions import NO_DEFINITIONS, Definitions
 from spark_app.model.errors import ConfigurationError, SchemaBump
 from spark_app.model.log import log
 from spark_app.model.offsets import ReadFailed
@@ -77,7 +77,7 @@ class UnitRunner:
         self._settings = opened.settings
         self._schemas = opened.schemas
         self._tables = opened.tables
-        self._rules_in_force = opened.rules
+        self._expectations = opened.expectations
         self._paused = opened.paused
         self._projections = opened.projections
         self._ids = opened.units.committer.tables.column_ids
@@ -189,8 +189,8 @@ class UnitRunner:
 
     def _definitions_of(self, origin: UnitOptions, routing: Routing) -> Definitions:
         if not origin.checks:
-            return NO_RULES
-        rules = NO_RULES if origin.renews else self._rules_in_force.renew()
+            return NO_DEFINITIONS
+        rules = NO_DEFINITIONS if origin.renews else self._expectations.renew()
         rules = self._paused.let_in_by(rules) if origin.lets_in else rules
         definitions = self._projections.definitions(rules, self._schemas.ledger.catalog(), routing)
         return definitions if origin.pauses else definitions.without_pauses()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from spark_app.lake.files.storage import Storage
 from spark_app.model.catalog import DecodeOptions
-from spark_app.model.definitions import NO_RULES, Definitions
+from spark_app.model.definitions import NO_DEFINITIONS, Definitions
 from spark_app.model.table_names import TableNames
 from spark_app.model.wrapper import Wrapper
 from spark_app.protobuf.decode.decoder import STRICT
@@ -61,7 +61,7 @@ class TaskPlan:
     framed_keys: bool = False
     options: DecodeOptions = STRICT
     wrapper: Wrapper | None = None
-    definitions: Definitions = NO_RULES
+    definitions: Definitions = NO_DEFINITIONS
     keep_violated: bool = False
     hmac_key_file: str = ""
     field_ids: bool = False

@@ -13,13 +13,13 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_app.app.text import outcome_lines
-from spark_app.model.definitions import NO_RULES
+from spark_app.model.definitions import NO_DEFINITIONS
 from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError, UsageError
 from spark_app.model.reports import Report
 from spark_app.recovery.backtest import backtest, history, kept_out
 from spark_app.recovery.backtest.outcomes import Outcomes
 from spark_app.recovery.backtest.scan import BATCH_BYTES, BATCH_RECORDS, scan
-from spark_app.settings.models import Expectation, Settings
+from spark_app.settings.models import ExpectationSettings, Settings
 from spark_app.units.driver.unit import UnitOptions
 from spark_app.units.worker.table_rows import resolved_rows
 from tests.support.frames import batch_of, frame
@@ -45,7 +45,7 @@ def with_rules(lake: SmallLake, **checks: str | tuple[str, ...]) -> Settings:
     rules = {}
     for name, given in checks.items():
         check, *tables = (given,) if isinstance(given, str) else given
-        rules[name] = Expectation(check=check, action="quarantine", tables=tuple(tables))
+        rules[name] = ExpectationSettings(check=check, action="quarantine", tables=tuple(tables))
     return lake.settings.model_copy(update={"expectations": rules})
 
 
@@ -115,7 +115,7 @@ def test_the_first_failing_rows_of_silver_are_named(tmp_path: Path) -> None:
 def test_rows_of_each_definition_are_checked(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, {"low": {"check": "bet < 5", "action": "warn"}})
     lake.take(batch_of([bet("uno", "a", 9), bet("uno", "a", 1)]))
-    lake.opened.rules.of_settings = NO_RULES
+    lake.opened.expectations.of_settings = NO_DEFINITIONS
     lake.take(batch_of([bet("uno", "a", 9)], first=2))
     assert counts(backtest(lake.settings), "low") == {UNO: (3, 0, 2)}
 
@@ -135,7 +135,7 @@ def replay(lake: SmallLake, first: int, finish: bool = True) -> None:
     batch = pa.Table.from_pylist([r for r in table_of(lake, "bronze_events") if r["offset"] == first]).to_batches()[0]
     columns = {f.name: f.type for f in DeltaTable(str(lake.lake.path("bronze_events"))).to_pyarrow_table().schema}
     batch = pa.RecordBatch.from_arrays([batch[n].cast(t) for n, t in columns.items()], names=list(columns))
-    lake.opened.rules.of_settings = NO_RULES
+    lake.opened.expectations.of_settings = NO_DEFINITIONS
     report = lake.units.run(Taken([batch]), 2, UnitOptions({}, write_bronze=False, bump_in_place=True))  # type: ignore[arg-type]
     placed = pa.table({n: batch[n] for n in ("topic", "topic_id", "partition", "offset", "schema_id")})
     placed = placed.append_column("cause", pa.array(["dropped"])).append_column("table", pa.array([UNO]))

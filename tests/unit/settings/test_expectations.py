@@ -6,7 +6,7 @@ import pytest
 
 from spark_app.model.errors import ConfigurationError
 from spark_app.settings import config
-from spark_app.settings.models import Expectation, Settings
+from spark_app.settings.models import ExpectationSettings, Settings
 from tests.unit.settings.test_config import SHIPPED
 
 RULE = """[expectations.positive_bet]
@@ -25,9 +25,11 @@ def test_rules_are_read_from_the_file_and_from_variables(tmp_path: Path, monkeyp
     monkeypatch.setenv("PROTOLAKE_EXPECTATIONS__KNOWN_GAME__TABLES", '["poker", "rummy"]')
     monkeypatch.setenv("PROTOLAKE_EXPECTATIONS", '{"win": {"check": "win >= 0", "action": "warn"}}')
     assert config.load(file).expectations == {
-        "positive_bet": Expectation(check="bet > 0", action="warn", tables=("rummy",)),
-        "known_game": Expectation(check="game_name IS NOT NULL", action="quarantine", tables=("poker", "rummy")),
-        "win": Expectation(check="win >= 0", action="warn"),
+        "positive_bet": ExpectationSettings(check="bet > 0", action="warn", tables=("rummy",)),
+        "known_game": ExpectationSettings(
+            check="game_name IS NOT NULL", action="quarantine", tables=("poker", "rummy")
+        ),
+        "win": ExpectationSettings(check="win >= 0", action="warn"),
     }
 
 

@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_app.lake.lake import Lake
-from spark_app.model.definitions import Definition, Definitions, Rule
+from spark_app.model.definitions import Definition, Definitions, Expectation
 from spark_app.model.errors import ConfigurationError, ContractError
-from spark_app.settings.models import Expectation
+from spark_app.settings.models import ExpectationSettings
 from spark_app.tables.definitions import record
 from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake
@@ -126,16 +126,18 @@ def test_a_rule_without_columns(tmp_path: Path) -> None:
 def test_definitions_are_numbered_once_and_for_ever(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.prepare()
-    one = {"a": Expectation(check="x > 1", action="drop")}
-    two = one | {"b": Expectation(check="y > 1", action="warn", tables=("uno", "spades"))}
-    first, both = Definition(1, (Rule("a", "x > 1", "drop"),)), (Rule("a", "x > 1", "drop"), Rule("b", "y > 1", "warn"))
+    one = {"a": ExpectationSettings(check="x > 1", action="drop")}
+    two = one | {"b": ExpectationSettings(check="y > 1", action="warn", tables=("uno", "spades"))}
+    both = Expectation("a", "x > 1", "drop"), Expectation("b", "y > 1", "warn")
+    first = Definition(1, both[:1])
     assert record(lake, {}) == Definitions()
     assert record(lake, one) == Definitions(first)
     later = record(lake, two)
     assert later == Definitions(first, {"uno": Definition(2, both), "spades": Definition(2, both)})
     assert (later.of("uno"), later.of("hearts")) == (Definition(2, both), first)
-    assert record(lake, {"a": Expectation(check="x > 2", action="drop")}).usual.number == 3  # type: ignore[union-attr]
-    assert record(lake, one | {"a": Expectation(check="x > 1", action="drop", description="words")}).usual == first
+    assert record(lake, {"a": ExpectationSettings(check="x > 2", action="drop")}).usual.number == 3  # type: ignore[union-attr]
+    described = ExpectationSettings(check="x > 1", action="drop", description="words")
+    assert record(lake, one | {"a": described}).usual == first
     lake.storage.replace(Lake.definitions, b"{")
     with pytest.raises(ContractError, match=r"definitions\.json is damaged"):
         record(lake, one)
@@ -144,9 +146,11 @@ def test_definitions_are_numbered_once_and_for_ever(tmp_path: Path) -> None:
 def test_rules_that_change_apply_to_later_rows(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, {"positive": {"check": "bet > 0", "action": "drop"}})
     lake.take(batch_of([bet("uno", "a", 0), bet("uno", "b", 1)]))
-    lake.opened.rules.of_settings = record(lake.lake, {"positive": Expectation(check="bet >= 0", action="drop")})
+    lake.opened.expectations.of_settings = record(
+        lake.lake, {"positive": ExpectationSettings(check="bet >= 0", action="drop")}
+    )
     lake.take(batch_of([bet("uno", "a", 0), bet("uno", "b", -1)], first=2))
-    lake.opened.rules.of_settings = record(lake.lake, {})
+    lake.opened.expectations.of_settings = record(lake.lake, {})
     lake.take(batch_of([bet("uno", "b", -1)], first=4))
     assert rows(lake, "silver_uno_events", "_offset", "_definition") == [(1, 1), (2, 2), (4, None)]
 
@@ -168,8 +172,8 @@ def test_the_audit_finds_nothing_wrong(tmp_path: Path) -> None:
     rules |= {"own": {"check": "_topic = 't' AND _offset < 5000 AND _landed_at > _kafka_timestamp", "action": "drop"}}
     lake = lake_of(tmp_path, rules)
     lake.take(batch_of(SENT))
-    lake.opened.rules.of_settings = record(
-        lake.lake, {"odd": Expectation(check="_offset % 2 = 1", action="quarantine")}
+    lake.opened.expectations.of_settings = record(
+        lake.lake, {"odd": ExpectationSettings(check="_offset % 2 = 1", action="quarantine")}
     )
     lake.take(batch_of([*SENT, b"junk"], first=8))
     verdict = lake.audit()

@@ -10,7 +10,7 @@ import pytest
 
 from spark_app.app.text import outcome_lines
 from spark_app.lake.lake import Lake
-from spark_app.model.definitions import MAX_RULES, Rule
+from spark_app.model.definitions import MAX_EXPECTATIONS, Expectation
 from spark_app.model.errors import UsageError
 from spark_app.recovery.backtest import backtest
 from spark_app.settings.models import Settings
@@ -87,7 +87,7 @@ def test_each_row_meets_the_rules_of_its_own_schema_and_those_of_the_settings(tm
     assert rows(lake, "dropped_events", "offset", "rules") == [(3, ["known"]), (5, ["known"])]
     assert faults(lake) == {}
     again = ExpectationsInForce(lake.lake, lake.settings, lake.opened.schemas.ledger, lake.opened.tables)
-    assert again.definitions == lake.opened.rules.definitions  # of a process that starts later
+    assert again.definitions == lake.opened.expectations.definitions  # of a process that starts later
 
 
 def test_a_schema_that_arrives_later_brings_its_rules(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_other_settings_change_later_rows_alone(tmp_path: Path) -> None:
         changed = lake.settings.model_copy(
             update={"schemas": lake.settings.schemas.model_copy(update={"proto_rules": action})}
         )
-        lake.units._rules_in_force = ExpectationsInForce(
+        lake.units._expectations = ExpectationsInForce(
             lake.lake, changed, lake.opened.schemas.ledger, lake.opened.tables
         )
         lake.take(batch_of([bet(FIRST, "", 0)], first=number))
@@ -179,7 +179,8 @@ def test_messages_in_messages(tmp_path: Path, action: str, defaults: bool) -> No
     report = lake.take(batch_of(sent))
     assert report.dropped + sum(report.quarantine.values()) > 30
     assert discrepancies(lake) == []
-    assert 50 < len(lake.opened.rules.definitions.by_origin["uno"][7, "M"].rules) <= MAX_RULES  # neighbours are joined
+    definition = lake.opened.expectations.definitions.by_origin["uno"][7, "M"]
+    assert 50 < len(definition.expectations) <= MAX_EXPECTATIONS  # neighbours are joined
 
 
 def test_a_pause_ends_when_a_person_decides(tmp_path: Path) -> None:
@@ -283,8 +284,8 @@ def test_ten_thousand_rules(tmp_path: Path) -> None:
     [(names,)] = rows(lake, "quarantine_events", "rules")
     assert len(names) == 2
     assert names[0].startswith("proto.f0..f")
-    found = find_rules(schema.descriptor_set, "Bet", MAX_RULES)
-    assert len(found.checks) <= MAX_RULES
+    found = find_rules(schema.descriptor_set, "Bet", MAX_EXPECTATIONS)
+    assert len(found.checks) <= MAX_EXPECTATIONS
     assert {one.reason for one in found.left_out} <= {"the message has too many rules for one table"}
     assert faults(lake) == {}
 
@@ -349,13 +350,16 @@ def test_expressions_in_cel(tmp_path: Path, action: str) -> None:
 def test_a_lake_with_translated_rules_goes_on(tmp_path: Path) -> None:
     """Before, a rule was an expression over columns: its rows stay as they were, and are proven by it."""
     lake = lake_of(tmp_path, "drop", FIRST)
-    old = [Rule("proto.gamer_id", '(length("gamer_id") >= 1)', "drop"), Rule("proto.bet", '("bet" > 0)', "drop")]
+    old = [
+        Expectation("proto.gamer_id", '(length("gamer_id") >= 1)', "drop"),
+        Expectation("proto.bet", '("bet" > 0)', "drop"),
+    ]
     definition = number_rules(lake.lake, tuple(old))
-    now = lake.opened.rules._by_origin
-    lake.opened.rules._by_origin = {"uno": {(7, "Bet"): definition}}
-    lake.opened.rules.renew = lambda: lake.opened.rules.definitions  # type: ignore[method-assign]
+    now = lake.opened.expectations._by_origin
+    lake.opened.expectations._by_origin = {"uno": {(7, "Bet"): definition}}
+    lake.opened.expectations.renew = lambda: lake.opened.expectations.definitions  # type: ignore[method-assign]
     lake.take(batch_of([bet(FIRST, "a", 5), bet(FIRST, "a", 0)]))
-    lake.opened.rules._by_origin = now
+    lake.opened.expectations._by_origin = now
     lake.reopen()
     lake.take(batch_of([bet(FIRST, "a", 5), bet(FIRST, "a", 0)], first=2))
     assert len({one for _, one in rows(lake, UNO, "_offset", "_definition")}) == 2
