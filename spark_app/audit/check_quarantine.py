@@ -10,10 +10,8 @@ from spark_app.audit.check_bronze import compare_raw
 from spark_app.audit.check_silver import Absent
 from spark_app.audit.chunk import OTHER_BARE, Chunk, Found
 from spark_app.audit.verdict import ALTERED, MISPLACED
-from spark_app.model.causes import Cause
+from spark_app.model.causes import BY_TABLES, NEVER_PROVEN, Cause
 
-NEVER_PROVEN = {Cause.SCHEMA_UNKNOWN, Cause.SCHEMA_INVALID, Cause.SCHEMA_CHANGE, Cause.DECODE_CRASH}
-BY_TABLES = {Cause.ROUTE_REFUSED, Cause.ROUTE_COLLISION, Cause.ROUTE_CAP}
 BARE = {Cause.FRAME_MAGIC, Cause.FRAME_SHORT}
 
 LIMIT = re.compile(r"the most is (\d+)")  # in the detail of a record whose value was omitted

@@ -35,6 +35,10 @@ class Cause(StrEnum):
         return self.value.split("_", 1)[0]
 
 
+# For the audit, which derives every other cause from the bytes of the record:
+NEVER_PROVEN = {Cause.SCHEMA_UNKNOWN, Cause.SCHEMA_INVALID, Cause.SCHEMA_CHANGE, Cause.DECODE_CRASH}
+BY_TABLES = {Cause.ROUTE_REFUSED, Cause.ROUTE_COLLISION, Cause.ROUTE_CAP}
+
 DROPPED = "dropped"  # what `resolved_events` has as the cause of a record that a rule had dropped
 
 Reject = tuple[int, Cause, str]  # row of a batch, cause, detail
