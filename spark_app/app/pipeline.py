@@ -252,7 +252,7 @@ class Pipeline:
 
     def _wire(self, spark: SparkSession, opened: OpenLake, feed: Feed, workers: threading.Thread | None) -> Followers:
         units = UnitRunner(spark, opened, workers)
-        units.check_rules()
+        units.check_expectations()
         feed.connect(spark, units, RunContext(self.status, self._disk, self._stop, self._unit_lock))
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
         context = FollowerContext(spark, opened, self._unit_lock, self._gold_done, lambda: is_rebuilding(self.lake))

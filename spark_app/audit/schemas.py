@@ -39,7 +39,7 @@ class Schemas:
 
     def __init__(self, lake: Lake):
         self._storage, self._folder = lake.storage, lake.schemas
-        fixed = read_durable(lake.storage, lake.rules) or {}
+        fixed = read_durable(lake.storage, lake.fixed_settings) or {}
         self._numbering = fixed.get("decode.message_index")
         self.routing: str | None = fixed.get("event.routing")  # the routing field, as the lake began to call it
         self._entries = {entry["key"]: entry for entry in read_durable(lake.storage, lake.ledger, list) or []}

@@ -49,7 +49,7 @@ class Lake:
     state = STATE
     id = f"{STATE}/id"
     leased = f"{STATE}/lease.json"
-    rules = f"{STATE}/rules.json"
+    fixed_settings = f"{STATE}/rules.json"
     manifests = f"{STATE}/manifests"
     schemas = f"{STATE}/schemas"
     ledger = f"{STATE}/schemas/ledger.json"

@@ -46,7 +46,7 @@ class Decodable:
     descriptor_set: bytes  # a serialized FileDescriptorSet, dependencies first, the writer's own file last
     digest: str  # SHA-256 of `descriptor_set`, hex; every cache of decoders uses it as its key
     form: Form | None = None  # None = the ledger of an earlier release does not contain it
-    numbering: Numbering | None = None  # the lake's rule; None = a lake of an earlier release without a rule
+    numbering: Numbering | None = None  # of the lake; None = a lake of an earlier release without one
 
     @property
     def counts_entries(self) -> bool | None:

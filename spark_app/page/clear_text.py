@@ -44,7 +44,7 @@ def hidden_tables(lake: Lake, settings: Settings) -> frozenset[str]:
 
 def _layout_of(lake: Lake, settings: Settings) -> TableNames:
     """The names that the lake was made with, which the settings of the page may lack."""
-    rules, known = read_json(lake.storage, lake.rules) or {}, settings.tables.layout
+    rules, known = read_json(lake.storage, lake.fixed_settings) or {}, settings.tables.layout
     kept = {one.name: rules.get(f"tables.{one.name}") for one in fields(known)}
     return replace(known, **{name: value for name, value in kept.items() if isinstance(value, str)})
 

@@ -36,10 +36,10 @@ from spark_app.sources.kafka.topics import UNANSWERED, BrokerUnreachable, Topics
 from spark_app.tables.admission import TableAdmission
 from spark_app.tables.comments import TableComments
 from spark_app.tables.fixed_settings import (
-    check_rules,
-    message_index_rule,
-    only_message_index_rule_differs,
-    write_rules,
+    check_fixed_settings,
+    numbering_of,
+    only_numbering_differs,
+    write_fixed_settings,
 )
 from spark_app.units.driver import loss
 from spark_app.units.spark import checkpoint
@@ -137,15 +137,15 @@ def _rules(lake: Lake, settings: Settings) -> list[Problem]:
     if not lake.tables():
         return []
     try:
-        check_rules(lake, settings)
+        check_fixed_settings(lake, settings)
     except ConfigurationError as error:
-        if only_message_index_rule_differs(lake, settings):
+        if only_numbering_differs(lake, settings):
             remedy = "After that, run `replay --cause schema_index`; `rebuild` lists rows of the old rule"
-            return [Problem(str(error), remedy, repair=lambda: write_rules(lake, settings))]
+            return [Problem(str(error), remedy, repair=lambda: write_fixed_settings(lake, settings))]
         return [Problem(str(error), "Use the settings that the lake was created with")]
     except ContractError as error:
         remedy = "Restore it from a backup, or run `doctor --repair` with the lake's settings"
-        return [Problem(error.what, remedy, repair=lambda: write_rules(lake, settings))]
+        return [Problem(error.what, remedy, repair=lambda: write_fixed_settings(lake, settings))]
     return []
 
 
@@ -257,16 +257,16 @@ def _open_units(patient: LakeUnderCheck) -> list[Problem]:
 
 
 def _numbering(patient: LakeUnderCheck) -> list[Problem]:
-    """Schemas whose message indexes depend on the writer, if the lake has no rule for them."""
-    if message_index_rule(patient.lake) is not None:
+    """Schemas whose message indexes depend on the writer, if the lake has no setting for them."""
+    if numbering_of(patient.lake) is not None:
         return []
     keys = ", ".join(str(schema.key) for schema in Ledger(patient.lake).depending())
-    what = f"the lake has no rule for message indexes, which depend on the writer in the schemas {keys}"
+    what = f"the lake has no setting for message indexes, which depend on the writer in the schemas {keys}"
     return [Problem(what, "Set decode.message_index, see docs/decoding.md", fatal=False)] if keys else []
 
 
 def _paused(patient: LakeUnderCheck) -> list[Problem]:
-    """Tables whose rows wait because of a rule."""
+    """Tables whose rows wait because of an expectation."""
     return [
         Problem(
             f"the table {name} is paused: {pause.record} fails the rule {pause.rule}, and {pause.rows:,} rows wait",

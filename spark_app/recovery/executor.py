@@ -182,7 +182,7 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     units = UnitRunner(spark, opened)
     renewed = [name for one in requests.pending(lake) if one.kind == "renew" for name in one.arguments["names"]]
     with opened.renewing(renewed):  # their columns need not fit the old ones
-        units.check_rules()
+        units.check_expectations()
     unit_lock = threading.Lock()
     gold = Aggregator(AggregateComputer(spark, lake.storage, settings), opened, unit_lock)
     runner = FollowerRunner(gold, lake, opened.units.manifests)

@@ -21,32 +21,32 @@ KEPT = {
     "wrapper": ("payload", "schema_id"),
 }
 
-NUMBERING = "decode.message_index"  # lakes of earlier releases have no such rule
+NUMBERING = "decode.message_index"  # lakes of earlier releases do not have it
 OTHER_LAKE = "use the settings that the lake was created with (--settings), or start a new lake"
-CHANGE_NUMBERING = "remove the setting, or run `doctor --repair` to change the lake's rule, see docs/decoding.md"
+CHANGE_NUMBERING = "remove the setting, or run `doctor --repair` to change that of the lake, see docs/decoding.md"
 
 
-def check_rules(lake: Lake, settings: Settings) -> Settings:
-    """Compare the settings with the lake's rules; a new lake stores those of the settings.
+def check_fixed_settings(lake: Lake, settings: Settings) -> Settings:
+    """Compare the settings with those that the lake keeps; a new lake stores them.
 
     Returns:
         The settings. The routing field has the name by which the lake began to call it, if they call it otherwise.
 
     Raises:
-        ConfigurationError: a setting differs from the lake's rule.
-        ContractError: the lake has tables, but its rules are missing.
+        ConfigurationError: a setting differs from that of the lake.
+        ContractError: the lake has tables, but its fixed settings are missing.
     """
     stored = _read(lake)
     if stored is None and lake.tables():
         raise ContractError(
-            f"{lake.storage.uri(lake.rules)} is missing although {lake.uri} has tables",
+            f"{lake.storage.uri(lake.fixed_settings)} is missing although {lake.uri} has tables",
             "restore it from a backup, or run `doctor --repair` with the lake's settings, which writes it again",
         )
     if stored is None:
-        write_rules(lake, settings)
+        write_fixed_settings(lake, settings)
         return settings
     settings = _with_kept_name(lake, settings, stored)
-    for name, value in rules_of(settings).items():
+    for name, value in fixed_settings_of(settings).items():
         if stored.get(name, value) != value:
             what = f"{name} is {value!r}, but the lake {lake.uri} was created with {stored[name]!r}"
             raise ConfigurationError(f"{what}: {CHANGE_NUMBERING if name == NUMBERING else OTHER_LAKE}")
@@ -69,49 +69,52 @@ def _are_one_column(lake: Lake, *fields: str) -> bool:
     return any(len({names.get((), {}).get(field, field) for field in fields}) == 1 for names in aliases)
 
 
-def record_message_index_rule(lake: Lake, settings: Settings) -> Numbering | None:
-    """The lake's rule for message indexes, after `check_rules`. A lake without one stores that of the settings."""
+def record_numbering(lake: Lake, settings: Settings) -> Numbering | None:
+    """How the lake numbers messages, after `check_fixed_settings`. A lake without `NUMBERING` stores that of the
+    settings."""
     stored, given = _read(lake) or {}, settings.decode.message_index
     if given and NUMBERING not in stored:
         _write(lake, stored | {NUMBERING: given})
-    return message_index_rule(lake)
+    return numbering_of(lake)
 
 
-def message_index_rule(lake: Lake) -> Numbering | None:
-    """The lake's stored rule for message indexes; None = the lake is older than this rule."""
-    rule: Numbering | None = (_read(lake) or {}).get(NUMBERING)
-    return rule
+def numbering_of(lake: Lake) -> Numbering | None:
+    """How the lake numbers messages; None = the lake is older than this setting."""
+    numbering: Numbering | None = (_read(lake) or {}).get(NUMBERING)
+    return numbering
 
 
-def only_message_index_rule_differs(lake: Lake, settings: Settings) -> bool:
-    """True if the settings differ from the lake's rules only in the rule for message indexes, which may be changed."""
+def only_numbering_differs(lake: Lake, settings: Settings) -> bool:
+    """True if only `NUMBERING` differs from the lake's fixed settings: this one may be changed."""
     stored = _read(lake) or {}
     settings = _with_kept_name(lake, settings, stored)
-    return {name for name, value in rules_of(settings).items() if stored.get(name, value) != value} == {NUMBERING}
+    return {name for name, value in fixed_settings_of(settings).items() if stored.get(name, value) != value} == {
+        NUMBERING
+    }
 
 
-def write_rules(lake: Lake, settings: Settings) -> str:
-    """Store the rules of the settings in the lake. Returns what was done."""
+def write_fixed_settings(lake: Lake, settings: Settings) -> str:
+    """Store the fixed settings in the lake. Returns what was done."""
     try:
         stored = _read(lake) or {}
     except ContractError:  # it is damaged, and written anew
         stored = {}
-    _write(lake, {NUMBERING: "registered"} | rules_of(_with_kept_name(lake, settings, stored)))
-    return f"wrote the rules of these settings to {lake.storage.uri(lake.rules)}"
+    _write(lake, {NUMBERING: "registered"} | fixed_settings_of(_with_kept_name(lake, settings, stored)))
+    return f"wrote the fixed settings to {lake.storage.uri(lake.fixed_settings)}"
 
 
-def rules_of(settings: Settings) -> dict[str, object]:
-    """The rules in the settings. The rule for message indexes is left out if the setting is empty: the lake's rule
-    counts."""
+def fixed_settings_of(settings: Settings) -> dict[str, object]:
+    """Name -> value of the settings that a lake keeps. `NUMBERING` is left out if the setting is empty: that of the
+    lake counts."""
     values = settings.model_dump()
-    rules = {f"{section}.{key}": values[section][key] for section, keys in KEPT.items() for key in keys}
-    return rules | ({NUMBERING: settings.decode.message_index} if settings.decode.message_index else {})
+    fixed = {f"{section}.{key}": values[section][key] for section, keys in KEPT.items() for key in keys}
+    return fixed | ({NUMBERING: settings.decode.message_index} if settings.decode.message_index else {})
 
 
 def _read(lake: Lake) -> dict[str, Any] | None:
-    stored: dict[str, Any] | None = read_durable(lake.storage, lake.rules)
+    stored: dict[str, Any] | None = read_durable(lake.storage, lake.fixed_settings)
     return stored
 
 
-def _write(lake: Lake, rules: dict[str, object]) -> None:
-    write_durably(lake.storage, lake.rules, json.dumps(rules, indent=1), "rules")
+def _write(lake: Lake, fixed: dict[str, object]) -> None:
+    write_durably(lake.storage, lake.fixed_settings, json.dumps(fixed, indent=1), "rules")

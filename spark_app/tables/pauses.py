@@ -31,12 +31,12 @@ ACTION_OF: dict[Failing, Action] = {"quarantine": "quarantine", "land": "warn"}
 
 
 class PausedTables:
-    """The pauses of the last unit. `rules` are those in force."""
+    """The pauses of the last unit. `expectations` are those in force."""
 
-    def __init__(self, lake: Lake, manifests: Manifests, rules: ExpectationsInForce):
+    def __init__(self, lake: Lake, manifests: Manifests, expectations: ExpectationsInForce):
         self._lake = lake
         self._manifests = manifests
-        self._rules = rules
+        self._expectations = expectations
 
     @property
     def pauses(self) -> Pauses:
@@ -76,7 +76,7 @@ class PausedTables:
 
     def _is_in_force(self, name: str, pause: Pause) -> bool:
         rule = Expectation(pause.rule, pause.check, "pause")
-        return any(rule in definition.expectations for definition in self._rules.definitions.every(name))
+        return any(rule in definition.expectations for definition in self._expectations.definitions.every(name))
 
     def _decide(self, pause: Pause, definition: Definition) -> Definition:
         paused, action = Expectation(pause.rule, pause.check, "pause"), ACTION_OF[pause.failing]

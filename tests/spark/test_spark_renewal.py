@@ -85,10 +85,10 @@ def test_columns_and_types_are_new(new_parts: NewParts) -> None:
     changed = {"columns": {"gamer_id": "upper(gamer_id)", "new": "2.5::DOUBLE"}, "drop": ["event_timestamp"]}
     parts = new_parts(silver=changed)
     with pytest.raises(ConfigurationError, match=r"rebuild rummy --renew --yes"):
-        parts.units.check_rules()
+        parts.units.check_expectations()
     result = renew(parts, "uno", "rummy")
     assert result["rows"] == {RUMMY: 1, UNO: 5}
-    parts.units.check_rules()
+    parts.units.check_expectations()
     table = DeltaTable(str(parts.lake.path(UNO)))
     names = {field.name: str(field.type) for field in table.schema().fields}
     assert names["gamer_id"] == 'PrimitiveType("string")'

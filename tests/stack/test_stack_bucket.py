@@ -134,7 +134,7 @@ def _check_secrets(stage: Stage) -> None:
     """No key of the store is where somebody may read it."""
     said = stage.log.read_text() + stage.command("settings").stdout + stage.command("status", "--json").stdout
     lake = Lake(stage.address)
-    kept = b"".join(lake.storage.get(key) for key in (lake.settings, lake.rules, lake.status))
+    kept = b"".join(lake.storage.get(key) for key in (lake.settings, lake.fixed_settings, lake.status))
     for secret in list(read_credentials(stage.address.credentials_file).values()):
         assert secret not in said
         assert secret.encode() not in kept

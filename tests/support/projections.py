@@ -67,7 +67,7 @@ def lake_of(root: Path, silver: dict[str, Any] | None = None, key: bytes = KEY, 
     """A lake with these columns of silver, after the check of its start."""
     settings = {"hmac_key_file": key_file(root.parent / "secrets", key), **(MASKED if silver is None else silver)}
     lake = SmallLake(root, EVENTS, GROWN, silver=settings, **sections)
-    lake.units.check_rules()
+    lake.units.check_expectations()
     return lake
 
 

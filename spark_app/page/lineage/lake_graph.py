@@ -43,7 +43,7 @@ from spark_app.recovery.backtest.scan import scan
 from spark_app.settings.models import Settings
 from spark_app.tables.admission import TableAdmission
 from spark_app.tables.definitions import projections_of
-from spark_app.tables.fixed_settings import check_rules
+from spark_app.tables.fixed_settings import check_fixed_settings
 
 KEYS = ("_topic", "_schema_id", "_schema_guid", "_definition")
 LANDED = "_landed_at"
@@ -119,7 +119,7 @@ class LakeGraph:
             raise ConfigurationError(f"lake.path: no lake at {self._lake.uri}")
         self._there = frozenset(self._lake.tables())
         if self._there:
-            check_rules(self._lake, settings)
+            check_fixed_settings(self._lake, settings)
         self._layout = settings.tables.layout
         self._tables = Tables(self._lake, settings.lake, self._layout)
         admission = TableAdmission(self._lake, settings.event, settings.tables)

@@ -30,7 +30,7 @@ from spark_app.model.catalog import SchemaKey
 from spark_app.model.schema_changes import Kind, Policy
 from spark_app.model.text import one_line
 from spark_app.protobuf.changes.comparison import MOST_EARLIER, mark_readded
-from spark_app.protobuf.changes.declarations import Place, declared_names, reserved_names, type_name, with_names
+from spark_app.protobuf.changes.declarations import FieldKey, declared_names, reserved_names, type_name, with_names
 from spark_app.protobuf.changes.differences import Change, Version, differences
 from spark_app.protobuf.changes.outcomes import Judgement, difference
 from spark_app.protobuf.columns.types import column_names, is_map, map_fields, ordered_fields, table_type
@@ -62,7 +62,7 @@ STRENGTH: tuple[Policy | None, ...] = (None, "accept", "warn", "alias", "new_col
 
 
 @dataclass(frozen=True)
-class Rules:
+class ColumnPolicies:
     """
     Attributes:
         policies: kind -> policy.
@@ -82,7 +82,9 @@ class Rules:
         return policy
 
 
-def decide_columns(own: bytes, beside: Version, known: Iterable[bytes], rules: Rules) -> dict[Place, str]:
+def decide_columns(
+    own: bytes, beside: Version, known: Iterable[bytes], policies: ColumnPolicies
+) -> dict[FieldKey, str]:
     """The names of the columns that are not those of their fields.
 
     Args:
@@ -90,34 +92,34 @@ def decide_columns(own: bytes, beside: Version, known: Iterable[bytes], rules: R
         known: the other known versions with the names of their columns, see `field_names`.
     """
     uses = _uses((beside.decoded, *known))
-    names: dict[Place, str] = {}
+    names: dict[FieldKey, str] = {}
     for _ in range(PASSES):
-        found = _decide(Version(own, with_names(own, names)), beside, uses, rules)
+        found = _decide(Version(own, with_names(own, names)), beside, uses, policies)
         if found == names:
             break
         names = found
     return names
 
 
-def _decide(own: Version, beside: Version, uses: Uses, rules: Rules) -> dict[Place, str]:
+def _decide(own: Version, beside: Version, uses: Uses, policies: ColumnPolicies) -> dict[FieldKey, str]:
     new, old, columns = (_Messages(data) for data in (own.registered, beside.registered, beside.decoded))
     changes = differences(beside, own)
-    policy_of = _policy_of(changes, rules)
-    names: dict[Place, str] = {}
+    policy_of = _policy_of(changes, policies)
+    names: dict[FieldKey, str] = {}
     for name, was in _pairs(new.by_name, old.by_name, changes).items():
         used = {**uses.get(was, {}), **uses.get(name, {})}
-        fields = _Fields(new.by_name[name], old.by_name[was], columns.by_name[was], used, rules.fixed)
+        fields = _Fields(new.by_name[name], old.by_name[was], columns.by_name[was], used, policies.fixed)
         names |= fields.decide(policy_of)
     return names
 
 
-def _policy_of(changes: Iterable[Change], rules: Rules) -> dict[Place, Policy | None]:
+def _policy_of(changes: Iterable[Change], policies: ColumnPolicies) -> dict[FieldKey, Policy | None]:
     """The strongest policy for the differences of each field."""
-    found: dict[Place, Policy | None] = {}
+    found: dict[FieldKey, Policy | None] = {}
     for change in changes:
-        if change.place is not None:
-            both = found.get(change.place), rules.of(change)
-            found[change.place] = max(both, key=STRENGTH.index)
+        if change.key is not None:
+            both = found.get(change.key), policies.of(change)
+            found[change.key] = max(both, key=STRENGTH.index)
     return found
 
 
@@ -209,7 +211,7 @@ class _Fields:
         self._declared = declared_names(proto)
         self._reserved = reserved_names(message)
 
-    def decide(self, policy_of: Mapping[Place, Policy | None]) -> dict[Place, str]:
+    def decide(self, policy_of: Mapping[FieldKey, Policy | None]) -> dict[FieldKey, str]:
         """The names of all columns, if one of them is not the name of its field."""
         policies = {f.number: policy_of.get((self._message.full_name, f.number)) for f in self._message.fields}
         found = {f.number: self._before[f.number] for f in self._message.fields if self._goes_on(f, policies[f.number])}
@@ -389,8 +391,8 @@ def decided(own: bytes, beside: Version, known: Iterable[bytes], judgement: Judg
     """The descriptor set of a schema with the names of its columns; see `decide_columns`."""
     if not judgement.decides and beside.registered == beside.decoded:
         return own
-    rules = Rules(judgement.policies, judgement.named)
-    decoded = with_names(own, decide_columns(own, beside, known, rules))
+    policies = ColumnPolicies(judgement.policies, judgement.named)
+    decoded = with_names(own, decide_columns(own, beside, known, policies))
     load_files(decoded)  # fails unless the names are possible
     return decoded
 

@@ -16,10 +16,10 @@ from spark_app.protobuf.columns.types import is_map, map_fields, ordered_fields
 from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.schemas.well_known import is_well_known
 
-Place = tuple[str, int]  # full name of a message, number of its field
+FieldKey = tuple[str, int]  # full name of a message, number of its field
 
 
-def with_names(descriptor_set: bytes, names: Mapping[Place, str]) -> bytes:
+def with_names(descriptor_set: bytes, names: Mapping[FieldKey, str]) -> bytes:
     """The descriptor set with other names of some fields. All else stays: numbers, types, defaults, options, and the
     JSON names that are no names of other fields now."""
     if not names:
@@ -36,7 +36,7 @@ def with_names(descriptor_set: bytes, names: Mapping[Place, str]) -> bytes:
     return data
 
 
-def other_names(registered: bytes, decoded: bytes) -> dict[Place, tuple[str, str]]:
+def other_names(registered: bytes, decoded: bytes) -> dict[FieldKey, tuple[str, str]]:
     """(name of the field, name of its column) of the fields for which they differ.
 
     Args:
@@ -45,10 +45,10 @@ def other_names(registered: bytes, decoded: bytes) -> dict[Place, tuple[str, str
     if registered == decoded:
         return {}
     fields, columns = _names(registered), _names(decoded)
-    return {place: (name, columns[place]) for place, name in fields.items() if columns[place] != name}
+    return {key: (name, columns[key]) for key, name in fields.items() if columns[key] != name}
 
 
-def with_comments(comments: Mapping[str, str], names: Mapping[Place, tuple[str, str]]) -> dict[str, str]:
+def with_comments(comments: Mapping[str, str], names: Mapping[FieldKey, tuple[str, str]]) -> dict[str, str]:
     """The comments under the names of the columns. The comment of a column that has another name than its field names
     both.
 
@@ -64,7 +64,7 @@ def with_comments(comments: Mapping[str, str], names: Mapping[Place, tuple[str, 
     return {name: text for name, text in comments.items() if name not in stale} | moved
 
 
-def _names(descriptor_set: bytes) -> dict[Place, str]:
+def _names(descriptor_set: bytes) -> dict[FieldKey, str]:
     return {
         (full_name, field.number): field.name
         for file in FileDescriptorSet.FromString(descriptor_set).file

@@ -18,7 +18,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from spark_app.model.record_schemas import RESERVED
 from spark_app.model.schema_changes import Kind
-from spark_app.protobuf.changes.declarations import Place, declared, oneof_of, reserved, reserved_names, type_name
+from spark_app.protobuf.changes.declarations import FieldKey, declared, oneof_of, reserved, reserved_names, type_name
 from spark_app.protobuf.columns.decimals import declared_type
 from spark_app.protobuf.columns.types import (
     column_names,
@@ -63,7 +63,7 @@ class Change:
         before: the column of the field in the old version; if another number has its name now, the column that had its
             new name. None = there is none.
         after: the column of the field in the new version; None = it has no such field.
-        place: the message that declares the field in the new version, and the field's number; None = it has none.
+        key: the message that declares the field in the new version, and the field's number; None = it has none.
     """
 
     kind: Kind
@@ -74,7 +74,7 @@ class Change:
     new: str
     before: Column | None = None
     after: Column | None = None
-    place: Place | None = None
+    key: FieldKey | None = None
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class _Gone:
             self._alike[_fields(message)].append(name)
 
     def take(self, message: Descriptor) -> Descriptor | None:
-        """The only one that has the name of this message in another place, or else its fields."""
+        """The only one that has the name of this message elsewhere, or else its fields."""
         for alike in (message.name, _fields(message)):
             found = [name for name in self._alike.get(alike, ()) if name in self.left]
             if len(found) == 1:
@@ -186,22 +186,22 @@ class _Field:
     Attributes:
         named: the same with the name of its column.
         above: full names of the messages that contain it.
-        place: of the field, also for a part of its map.
+        key: of the field, also for a part of its map.
     """
 
     field: FieldDescriptor
     named: FieldDescriptor
     column: Column
     above: tuple[str, ...]
-    place: Place
+    key: FieldKey
 
     def parts(self) -> tuple[_Field, _Field]:
         """The key and the value of a map."""
         keys, values = zip(map_fields(self.field), map_fields(self.named), strict=True)
         path, kind, decoded = self.column.path, self.column.type, self.column.decoded
         return (
-            _Field(*keys, Column((*path, "key"), kind.key_type, decoded.key_type), self.above, self.place),
-            _Field(*values, Column((*path, "value"), kind.item_type, decoded.item_type), self.above, self.place),
+            _Field(*keys, Column((*path, "key"), kind.key_type, decoded.key_type), self.above, self.key),
+            _Field(*values, Column((*path, "value"), kind.item_type, decoded.item_type), self.above, self.key),
         )
 
     @property
@@ -227,8 +227,8 @@ class _Side:
 
     def _field(self, field: FieldDescriptor, named: Descriptor, path: tuple[str, ...]) -> _Field:
         twin = named.fields_by_number[field.number]
-        place = self.message.full_name, field.number
-        return _Field(field, twin, self._column(path, twin), self.inside, place)
+        key = self.message.full_name, field.number
+        return _Field(field, twin, self._column(path, twin), self.inside, key)
 
     def _column(self, path: tuple[str, ...], field: FieldDescriptor) -> Column:
         return Column(path, table_type(field, self.inside), column_type(field, self.inside))
@@ -319,8 +319,8 @@ class _Walk:
         self, kind: Kind, path: tuple[str, ...], one: _Field | None, other: _Field | None, old: str, new: str
     ) -> Change:
         before, after = (found.column if found else None for found in (one, other))
-        place = other.place if other else None
-        return Change(kind, self._message, self._was, ".".join(path), old, new, before, after, place)
+        key = other.key if other else None
+        return Change(kind, self._message, self._was, ".".join(path), old, new, before, after, key)
 
 
 # Type -> how its bytes are read, whether it has a sign, and its bits.

@@ -3,7 +3,7 @@
 Strict mode: Google's parser parses each payload and rejects invalid ones with its error text. Accepted payloads
 are serialised again and decoded by ptars, ten times faster than in Python. Messages that ptars decodes wrongly are
 decoded in Python. Without strict mode ptars decodes the payloads as they are; if it fails, the whole batch is decoded
-in strict mode. A payload that fits another message better than the one that its index names by the lake's rule is
+in strict mode. A payload that fits another message better than the one that its index names by the lake's numbering is
 refused.
 
 The reasons: docs/decisions/decoder.md.
@@ -153,7 +153,7 @@ _loaded: dict[str, bytes] = {}  # digest -> descriptor set
 
 
 def decoder_for(decodable: Decodable, index: MessageIndex, options: DecodeOptions = STRICT) -> Decoder | None:
-    """The decoder of a message of a schema; None if by the lake's rule the index names no message of its file."""
+    """The decoder of a message of a schema; None if by the lake's numbering the index names no message of its file."""
     return _built(decodable, index, options)[0]
 
 
@@ -174,7 +174,7 @@ def _build(decodable: Decodable, index: MessageIndex, options: DecodeOptions) ->
     named = name(decodable, messages, index)
     detail = f"message index {list(index)}"
     if named.other is not None:
-        detail = f"{detail} means another message to other writers ({named.other.full_name}): {_rule(decodable)}"
+        detail = f"{detail} means another message to other writers ({named.other.full_name}): {_numbering(decodable)}"
     if named.message is None:
         return None, detail
     if named.other is None or decodable.numbering is None:
@@ -183,7 +183,7 @@ def _build(decodable: Decodable, index: MessageIndex, options: DecodeOptions) ->
     return Decoder(named.message, pool, options, conflict), ""
 
 
-def _rule(decodable: Decodable) -> str:
+def _numbering(decodable: Decodable) -> str:
     if decodable.counts_entries is None:
         return "the form in which the schema was registered is unknown"
     return f'decode.message_index is "{decodable.numbering or "descriptor"}"'

@@ -1,7 +1,7 @@
 """Finds the message that an index names.
 
 Some writers count the entries of `map<>` fields as messages, others do not. So an index may name two messages, and the
-lake's rule selects one.
+setting of the lake selects one.
 
 | `decode.message_index` | writers | map entries |
 |---|---|---|
@@ -29,7 +29,7 @@ class Named:
     """The messages that an index names.
 
     Attributes:
-        message: the message by the lake's rule; None if there is none, or if the rule is not enough to select one.
+        message: the message by the lake's numbering; None if there is none, or if the numbering does not select one.
         other: the message for writers with the other numbering; None if it is the same message or there is none.
     """
 

@@ -101,7 +101,7 @@ class Ledger:
     """
 
     def __init__(self, lake: Lake, numbering: Numbering | None = "registered"):
-        """`numbering` is the lake's rule for message indexes; None = the lake has none."""
+        """`numbering` is the lake's numbering of messages; None = the lake has none."""
         self.numbering = numbering
         self._lake = lake
         self._storage = lake.storage
@@ -343,7 +343,7 @@ class Ledger:
         return find_aliases(versions, types) if registered else {}
 
     def index_of(self, key: SchemaKey, message: str) -> MessageIndex:
-        """The message index, by the lake's rule, of a message in the own file of a decodable schema.
+        """The message index, by the lake's numbering, of a message in the own file of a decodable schema.
 
         Args:
             message: its full name; "" = the first message.
@@ -362,7 +362,7 @@ class Ledger:
         """Decodable schemas with a message whose index depends on the writer.
 
         Args:
-            uncommitted: only those for which the lake's rule needs the registered form and the ledger lacks it.
+            uncommitted: only those for which the lake's numbering needs the registered form and the ledger lacks it.
         """
         known = self.catalog().decodable.values()
         schemas = [d for d in known if d.counts_entries is None] if uncommitted else known

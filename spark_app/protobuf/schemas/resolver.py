@@ -197,7 +197,7 @@ class SchemaResolver:
             self.ledger.save()
 
     def fetch_missing_forms(self) -> None:
-        """Fetch the registered form of schemas entered by an earlier release, if the lake's rule needs it.
+        """Fetch the registered form of schemas entered by an earlier release, if the lake's numbering needs it.
 
         Raises:
             RegistryUnreachable

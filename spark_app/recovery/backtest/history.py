@@ -21,7 +21,7 @@ from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.tables.admission import TableAdmission
 from spark_app.tables.definitions import projections_of
-from spark_app.tables.fixed_settings import check_rules, message_index_rule
+from spark_app.tables.fixed_settings import check_fixed_settings, numbering_of
 from spark_app.tables.route import Routing
 from spark_app.units.driver.decode_plan import make_plan
 from spark_app.units.worker.task_plan import TaskPlan
@@ -57,7 +57,7 @@ class History:
         lake = Lake(settings.lake_address)
         if not lake.tables():
             raise ConfigurationError(f"lake.path: no tables at {lake.uri}")
-        settings = check_rules(lake, settings)
+        settings = check_fixed_settings(lake, settings)
         deadline = time.monotonic() + timeout_s
         while True:
             applied = Manifests(lake).applied()
@@ -111,7 +111,7 @@ def _read(lake: Lake, settings: Settings) -> History:
     names = sorted(set(admission.admitted.values()))
     for name in names:
         tables.get(layout.silver_of(name))
-    ledger = Ledger(lake, message_index_rule(lake) or settings.decode.message_index or None)
+    ledger = Ledger(lake, numbering_of(lake) or settings.decode.message_index or None)
     return History(lake, settings, tables, ledger, admission.routing(), tuple(names), projections)
 
 

@@ -40,7 +40,7 @@ from spark_app.tables.admission import TableAdmission
 from spark_app.tables.comments import TableComments
 from spark_app.tables.definitions import projections_of
 from spark_app.tables.expectations.in_force import ExpectationsInForce
-from spark_app.tables.fixed_settings import check_rules, record_message_index_rule
+from spark_app.tables.fixed_settings import check_fixed_settings, record_numbering
 from spark_app.tables.pauses import PausedTables, pause_events, say_changes
 from spark_app.tables.projections.tables import TableProjections
 from spark_app.units.worker.table_rows import count_values
@@ -169,7 +169,7 @@ class OpenLake:
         tables: the silver tables, and the way to admit more.
         schemas: the schema ids that are known, and the way to resolve more.
         expectations: those in force.
-        paused: the tables whose rows wait because of a rule.
+        paused: the tables whose rows wait because of an expectation.
         projections: the columns of silver's rows in force.
     """
 
@@ -198,8 +198,8 @@ class OpenLake:
             ConfigurationError: the settings are not the lake's.
             ContractError: what is on the disk contradicts itself.
         """
-        settings = check_rules(lake, settings)
-        ledger = Ledger(lake, record_message_index_rule(lake, settings))
+        settings = check_fixed_settings(lake, settings)
+        ledger = Ledger(lake, record_numbering(lake, settings))
         projected = {name for one in projections_of(lake).values() for name in one.names}
         tables = TableAdmission(
             lake,
@@ -214,10 +214,10 @@ class OpenLake:
         units = UnitLog(lake, settings, comments, on_commit, merger)
         registry = Registry(settings.registry, limits_of(settings.schemas))
         schemas = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings), Judgement.of(settings))
-        rules = ExpectationsInForce(lake, settings, ledger, tables)
-        paused = PausedTables(lake, units.manifests, rules)
+        expectations = ExpectationsInForce(lake, settings, ledger, tables)
+        paused = PausedTables(lake, units.manifests, expectations)
         projections = TableProjections(lake, settings, settings.wrapper.names, tables.written, projected)
-        opened = OpenLake(lake, settings, units, tables, schemas, rules, paused, projections)
+        opened = OpenLake(lake, settings, units, tables, schemas, expectations, paused, projections)
         units.remove_uncommitted_files()
         return opened
 

@@ -162,7 +162,7 @@ class UnitRunner:
         first = not self._schemas.ledger.catalog().columns
         resolved = self._schemas.resolve_new(map(read_schema_key, report.new_ids))
         if first and resolved:
-            self.check_rules()
+            self.check_expectations()
         before = self._tables.messages
         if resolved and not origin.bump_in_place:
             bumps = self._schemas.bumps(resolved, itertools.chain(*before.values()))
@@ -171,7 +171,7 @@ class UnitRunner:
         self._tables.admit(report.new_values)
         return bool(resolved) or self._tables.messages != before
 
-    def check_rules(self) -> None:
+    def check_expectations(self) -> None:
         """Compare the rules and the projections with the columns that are known. Later a column may get a type that a
         rule cannot use in another table: then all rows of that table fail the rule, and the others go on.
 

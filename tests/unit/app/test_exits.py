@@ -20,7 +20,7 @@ from spark_app.lake.files.state_files import read_json
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
 from spark_app.settings.models import Settings
-from spark_app.tables.fixed_settings import check_rules
+from spark_app.tables.fixed_settings import check_fixed_settings
 from tests.chaos.disk import empty, fill
 from tests.chaos.units import ingest_unit, open_lake
 from tests.support.disk import full_disk
@@ -63,7 +63,7 @@ def wait_for(condition: Any, what: str) -> None:
 def lake(tmp_path: Path) -> Lake:
     """One unit, decided and committed."""
     lake = open_lake(tmp_path / "lake")
-    check_rules(lake, Settings())
+    check_fixed_settings(lake, Settings())
     manifests, committer = open_committer(lake)
     unit = ingest_unit(lake, 1, {"bronze_events": pa.table({"offset": [0]})})
     manifests.commit(unit)

@@ -75,7 +75,7 @@ def test_hidden_text_is_only_in_the_records(tmp_path: Path, capfd: pytest.Captur
     take(lake)
     events.call()
     lake.fold("_landed_at")
-    lake.units.check_rules()
+    lake.units.check_expectations()
     status = Status(lake.lake, lake.settings.tables.layout)
     status.running()
     verdict = lake.audit()

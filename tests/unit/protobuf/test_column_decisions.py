@@ -9,7 +9,7 @@ import pytest
 from spark_app.lake.delta.merged_columns import find_clash
 from spark_app.model.catalog import Decodable
 from spark_app.model.schema_changes import DEFAULTS, NEW_NAME, NEW_TYPE, Kind, Policy
-from spark_app.protobuf.changes.decisions import Rules, decide_columns
+from spark_app.protobuf.changes.decisions import ColumnPolicies, decide_columns
 from spark_app.protobuf.changes.declarations import with_names
 from spark_app.protobuf.changes.differences import Version
 from spark_app.protobuf.columns.types import arrow_schema
@@ -27,7 +27,7 @@ def chain(*versions: str, policies: dict[Kind, Policy] = ALIAS, fixed: frozenset
         own = compile_text(PROTO3 + (text if "message" in text else f"message Event {{ {text} }}")).descriptor_set
         if decided:
             known = [version.decoded for version in decided]
-            names = decide_columns(own, decided[-1], known, Rules(policies, fixed))
+            names = decide_columns(own, decided[-1], known, ColumnPolicies(policies, fixed))
             decided.append(Version(own, with_names(own, names)))
         else:
             decided.append(Version(own, own))

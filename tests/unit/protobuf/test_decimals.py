@@ -228,7 +228,7 @@ def test_rules_and_projections_see_the_number(tmp_path: Path) -> None:
     rules = {"small": {"check": "amount < 100.5", "action": "quarantine"}}
     silver = {"columns": {"twice": "amount * 2"}}
     lake = SmallLake(tmp_path / "lake", DECLARED, expectations=rules, silver=silver)
-    lake.units.check_rules()
+    lake.units.check_expectations()
     lake.take(batch_of([event(DECLARED, "100.49"), event(DECLARED, "100.5")]))
     assert rows(lake, UNO, "amount", "twice") == [(Decimal("100.49"), Decimal("200.98"))]
     assert quarantined(lake) == [(1, "expect_failed")]

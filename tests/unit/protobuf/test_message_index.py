@@ -28,7 +28,7 @@ from spark_app.protobuf.schemas.resolver import SchemaResolver, limits_of, subje
 from spark_app.recovery import doctor
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.models import Settings
-from spark_app.tables.fixed_settings import check_rules, message_index_rule, record_message_index_rule
+from spark_app.tables.fixed_settings import check_fixed_settings, numbering_of, record_numbering
 from tests.chaos.units import open_lake
 from tests.support.answers import Answers
 from tests.support.frames import batch_of, frame
@@ -265,7 +265,7 @@ def old_lake(root: Path) -> Lake:
 def test_an_existing_lake_goes_on_as_it_did(tmp_path: Path) -> None:
     """Entries count where protoc puts them, and nothing is doubted."""
     lake = old_lake(tmp_path)
-    assert message_index_rule(lake) is None
+    assert numbering_of(lake) is None
     assert "decode.message_index" not in json.loads((lake.path(lake.state) / "rules.json").read_text())
 
 
@@ -273,7 +273,7 @@ def test_doctor_names_the_schemas_of_an_existing_lake_that_a_rule_is_about(tmp_p
     lake = old_lake(tmp_path)
     found = [problem for problem in doctor.examine(lake, lake_settings(lake)) if "message indexes" in problem.what]
     assert [(problem.fatal, problem.what.endswith("in the schemas 1")) for problem in found] == [(False, True)]
-    record_message_index_rule(lake, settings_of(lake.root, "descriptor"))
+    record_numbering(lake, settings_of(lake.root, "descriptor"))
     assert not [f for f in doctor.examine(lake, lake_settings(lake)) if "message indexes" in f.what]
 
 
@@ -304,27 +304,27 @@ def read_values(lake: Lake) -> list[bytes]:
 @pytest.mark.parametrize("given", ["", "registered", "descriptor", "without_map_entries"])
 def test_a_lake_keeps_its_rule_whether_or_not_it_is_given_again(tmp_path: Path, given: str) -> None:
     lake = open_lake(tmp_path)
-    check_rules(lake, settings_of(tmp_path, given))
+    check_fixed_settings(lake, settings_of(tmp_path, given))
     kept = given or "registered"
     for again in ("", kept):
-        check_rules(lake, settings_of(tmp_path, again))
-        assert record_message_index_rule(lake, settings_of(tmp_path, again)) == kept
+        check_fixed_settings(lake, settings_of(tmp_path, again))
+        assert record_numbering(lake, settings_of(tmp_path, again)) == kept
     other = "descriptor" if kept != "descriptor" else "registered"
     with pytest.raises(ConfigurationError, match=r"decode\.message_index.*doctor --repair"):
-        check_rules(lake, settings_of(tmp_path, other))
-    assert message_index_rule(lake) == kept
+        check_fixed_settings(lake, settings_of(tmp_path, other))
+    assert numbering_of(lake) == kept
 
 
 def test_doctor_changes_the_rule_on_purpose_only(tmp_path: Path) -> None:
     lake = old_lake(tmp_path)
-    record_message_index_rule(lake, lake_settings(lake, "registered"))
+    record_numbering(lake, lake_settings(lake, "registered"))
     given = lake_settings(lake, "descriptor")
     [problem] = [found for found in doctor.examine(lake, given) if "decode.message_index" in found.what]
-    assert message_index_rule(lake) == "registered"
+    assert numbering_of(lake) == "registered"
     assert problem.repair is not None
     assert "rules" in problem.repair()
-    assert message_index_rule(lake) == "descriptor"
-    check_rules(lake, given)
+    assert numbering_of(lake) == "descriptor"
+    check_fixed_settings(lake, given)
 
 
 def desk(answers: Answers, lake: Lake, numbering: Numbering) -> SchemaResolver:

@@ -20,7 +20,7 @@ from spark_app.recovery import doctor
 from spark_app.recovery.requests import pending
 from spark_app.settings.models import Settings
 from spark_app.sources.kafka.topics import BrokerUnreachable, Topics
-from spark_app.tables.fixed_settings import check_rules
+from spark_app.tables.fixed_settings import check_fixed_settings
 from spark_app.units.spark import checkpoint
 from tests.support.checkpoints import write_checkpoint
 from tests.unit.lake.test_inventory import TABLES, open_again, open_lake, take, values
@@ -102,7 +102,7 @@ def test_what_needs_no_judgement_is_mended(lake: Lake, name: str) -> None:
     assert len(list(doctor.repair(lake, settings_of(lake)))) == 1
     assert wrong(lake) == []
     assert lake.identity() == identity
-    check_rules(lake, settings_of(lake))
+    check_fixed_settings(lake, settings_of(lake))
     assert values(lake) == [list(range(1, 9))] * len(TABLES)
     assert open_again(lake).units.redone_units == 0
 

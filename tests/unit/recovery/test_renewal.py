@@ -25,9 +25,9 @@ def test_the_audit_proves_rows_that_were_made_anew(tmp_path: Path) -> None:
     later = SmallLake(tmp_path / "lake", EVENTS, silver=silver, expectations=stricter)
     later.ends, later.kafka = lake.ends, lake.kafka
     with pytest.raises(ConfigurationError, match="rebuild uno --renew --yes"):
-        later.units.check_rules()
+        later.units.check_expectations()
     renew(later, "uno")
-    later.units.check_rules()
+    later.units.check_expectations()
     assert rows(later, UNO, "latency_ms", "_definition") == [(f"{n} ms", 3) for n in range(5)] * 3
     assert "ssn" not in columns(later, UNO)
     assert faults(later) == {}

@@ -11,7 +11,7 @@ from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import Settings
 from spark_app.settings.storing import LakeSettings
 from spark_app.sources.kafka.topics import Topics
-from spark_app.tables.fixed_settings import check_rules
+from spark_app.tables.fixed_settings import check_fixed_settings
 from spark_app.tables.route import classify
 from tests.chaos.units import open_lake
 from tests.support.units import table_desk
@@ -191,11 +191,11 @@ def test_allowed_value_is_allowed_as_it_is_written(tmp_path: Path) -> None:
 def test_a_lake_keeps_the_rules_that_it_was_made_with(tmp_path: Path, changed: dict[str, dict[str, str]]) -> None:
     """Other rules would place its records twice."""
     lake = open_lake(tmp_path)
-    check_rules(lake, Settings(**changed))
-    check_rules(lake, Settings(**changed, gold={"interval_s": 1}))
+    check_fixed_settings(lake, Settings(**changed))
+    check_fixed_settings(lake, Settings(**changed, gold={"interval_s": 1}))
     [(section, [key])] = [(section, list(values)) for section, values in changed.items()]
     with pytest.raises(ConfigurationError, match=f"{section}.{key}"):
-        check_rules(lake, Settings())
+        check_fixed_settings(lake, Settings())
 
 
 @pytest.mark.parametrize("spelt", ["1", "true", "True", "yes", "on", "t", "Y"])

@@ -120,10 +120,10 @@ def test_refused_by_the_columns_of_the_lake(taken: Path, silver: dict[str, Any],
 
 def test_without_a_schema_only_the_expressions_are_checked(tmp_path: Path) -> None:
     lake = SmallLake(tmp_path / "lake", silver={"columns": {"x": "unknown"}, "drop": ["other"]})
-    lake.units.check_rules()
+    lake.units.check_expectations()
     worse = SmallLake(tmp_path / "worse", silver={"columns": {"x": "unknown +"}})
     with pytest.raises(ConfigurationError, match=r"silver\.columns\.x: is not one SQL expression"):
-        worse.units.check_rules()
+        worse.units.check_expectations()
 
 
 def test_a_former_projection_of_another_type_is_named(tmp_path: Path) -> None:
@@ -162,11 +162,11 @@ def test_keys_are_dropped_from_a_new_table_that_hides(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="silver: a table hides gamer_id, but"):
         SmallLake(
             tmp_path / "first", EVENTS, silver=silver | {"hmac_key_file": key_file(tmp_path)}, **KEYED
-        ).units.check_rules()
+        ).units.check_expectations()
     keys = compile_text(PROTO3 + "message Key { string gamer_id = 1; }", schema_id=2)
     key = frame(2, message_class(keys, "Key")(gamer_id="SECRET").SerializeToString())
     lake = SmallLake(tmp_path / "lake", silver=silver | {"hmac_key_file": key_file(tmp_path)}, **KEYED)
-    lake.units.check_rules()
+    lake.units.check_expectations()
     lake.learn(EVENTS, keys)
     lake.take(batch_of([event("uno", "SECRET")], key=pa.array([key], pa.binary())))
     assert "_key" not in columns(lake, UNO)
@@ -201,7 +201,7 @@ def test_a_key_that_is_missing_or_short_is_refused(tmp_path: Path) -> None:
 def test_hmac_needs_the_setting(tmp_path: Path) -> None:
     lake = SmallLake(tmp_path / "lake", EVENTS, silver={"columns": {"gamer_id": "hmac(gamer_id)"}})
     with pytest.raises(ConfigurationError, match=r"silver\.hmac_key_file: is empty, but an expression calls hmac"):
-        lake.units.check_rules()
+        lake.units.check_expectations()
     with pytest.raises(ConfigurationError, match=r"silver\.hmac_key_file"):
         lake.take(batch_of([event("uno", "a")]))
     assert not lake.lake.has_table("silver_uno_events")

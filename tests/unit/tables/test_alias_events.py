@@ -18,7 +18,7 @@ from spark_app.lake.files.state_files import read_durable, write_quickly
 from spark_app.model.errors import ConfigurationError
 from spark_app.settings.models import Gold
 from spark_app.tables.admission import TableAdmission
-from spark_app.tables.fixed_settings import check_rules
+from spark_app.tables.fixed_settings import check_fixed_settings
 from tests.support.answers import Answers
 from tests.support.games import Game
 
@@ -31,7 +31,7 @@ def routed(game: Game) -> None:
 
 
 def kept(game: Game) -> Any:
-    return read_durable(game.lake.lake.storage, game.lake.lake.rules)["event.routing"]
+    return read_durable(game.lake.lake.storage, game.lake.lake.fixed_settings)["event.routing"]
 
 
 @pytest.mark.parametrize("versions", [(1, 2), (2, 1), (2,)])
@@ -67,7 +67,7 @@ def test_a_lake_that_began_with_the_new_name_takes_the_old_one(answers: Answers,
     game.lake.reopen(event={"routing": "game_name"})
     routed(game)
     assert (kept(game), game.rows("game_name")) == ("game", [("uno",)] * 4)
-    assert check_rules(game.lake.lake, game.lake.settings).event.routing == "game"
+    assert check_fixed_settings(game.lake.lake, game.lake.settings).event.routing == "game"
     game.check()
 
 

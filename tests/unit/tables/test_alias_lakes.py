@@ -70,7 +70,7 @@ def test_a_table_that_is_made_anew_has_the_columns_in_force(answers: Answers, tm
     game.send(2, {"points": 9})
     game.lake.reopen(silver=SILVER)
     renew(game.lake, "uno")
-    game.lake.units.check_rules()
+    game.lake.units.check_expectations()
     assert game.columns() == {"double"}
     assert game.rows("double") == [(8,), (18,)]
     game.check()

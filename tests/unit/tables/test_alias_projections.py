@@ -22,7 +22,7 @@ def sent(answers: Answers, root: Path, silver: dict[str, Any], **sections: Any) 
     game = Game(answers, root, *VERSIONS, rename="alias")
     send(game)
     game.lake.reopen(silver=silver, **sections)
-    game.lake.units.check_rules()
+    game.lake.units.check_expectations()
     send(game)
     return game
 
@@ -94,12 +94,12 @@ def test_what_has_no_such_name_is_refused(answers: Answers, tmp_path: Path) -> N
     game = sent(answers, tmp_path, {"columns": {"a": "email"}})
     game.lake.reopen(silver={"columns": {"a": "emails"}})
     with pytest.raises(ConfigurationError, match="no column has the name emails; did you mean email or mail"):
-        game.lake.units.check_rules()
+        game.lake.units.check_expectations()
     game.lake.reopen(silver={"columns": {"points": "'a text'"}})
     with pytest.raises(
         ConfigurationError, match=r"silver\.columns\.score: is of the type string, but the table uno has"
     ):
-        game.lake.units.check_rules()
+        game.lake.units.check_expectations()
 
 
 def test_the_routing_column_stays_as_it_is(answers: Answers, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_the_routing_column_stays_as_it_is(answers: Answers, tmp_path: Path) -> 
     game.send(2, {"game": "uno"})
     game.lake.reopen(silver={"drop": ["game"]})
     with pytest.raises(ConfigurationError, match="game_name names the table, and stays as it is"):
-        game.lake.units.check_rules()
+        game.lake.units.check_expectations()
 
 
 @pytest.mark.parametrize("name", ["gamer_id", "gamer"])
@@ -120,7 +120,7 @@ def test_a_reference_table_is_joined_by_either_name(answers: Answers, tmp_path: 
     game.send(1, {"game_name": "uno", "gamer_id": "ann"})
     game.send(2, {"game_name": "uno", "gamer": "bob"})
     game.lake.reopen(reference=section(path, on=name))
-    game.lake.units.check_rules()
+    game.lake.units.check_expectations()
     game.send(1, {"game_name": "uno", "gamer_id": "bob"})
     game.send(2, {"game_name": "uno", "gamer": "ann"})
     assert game.rows("gamer_id", "country") == [("ann", None), ("bob", None), ("bob", None), ("ann", "FR")]

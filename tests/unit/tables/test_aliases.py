@@ -92,7 +92,7 @@ def test_a_rule_names_an_alias_by_either_name(
     for version in order:
         game.send(version, {("score", "points")[version - 1]: version})
     game.lake.reopen(expectations=rule(f"{name} > 5"))
-    game.lake.units.check_rules()
+    game.lake.units.check_expectations()
     game.send(1, {"score": 9}, {"score": 1})
     game.send(2, {"points": 9}, {"points": 1})
     assert game.rows("score") == [(order[0],), (order[1],), (9,), (9,)]
@@ -140,7 +140,7 @@ def test_the_column_of_another_message_of_the_table_comes_first(
     assert game.rows("score", "points", "more") == [(None, 9, 10), (1, None, None)]
     assert game.quarantined() == ["expect_failed"] * 2
     assert capsys.readouterr().err.count("not_column=score") == 2  # of the rule, and of the projection
-    game.lake.units.check_rules()
+    game.lake.units.check_expectations()
     game.check()
 
 
@@ -177,7 +177,7 @@ def test_a_field_of_a_struct_has_both_names(answers: Answers, tmp_path: Path) ->
     assert game.rows("a") == [({"x": 9},), ({"x": 9},)]
     assert checks(game) == ["b.z > 5", '"a"."x" > 5']
     game.lake.reopen(expectations=rule("a.z > 5 AND b.x > 0"))
-    game.lake.units.check_rules()
+    game.lake.units.check_expectations()
     game.check()
 
 

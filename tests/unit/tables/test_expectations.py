@@ -278,7 +278,7 @@ def test_a_rule_that_cannot_be_is_refused(tmp_path: Path, rule: dict[str, Any], 
     text = "message Horse { string game_name = 1; bytes weight = 2; }"
     lake = SmallLake(tmp_path, BETS, compile_text(PROTO3 + text, schema_id=9), expectations={"one": rule})
     with pytest.raises(ConfigurationError, match=said):
-        lake.units.check_rules()
+        lake.units.check_expectations()
 
 
 def test_a_rule_only_has_to_fit_its_own_tables(tmp_path: Path) -> None:
@@ -291,14 +291,14 @@ def test_a_rule_only_has_to_fit_its_own_tables(tmp_path: Path) -> None:
         "bred": {"check": "breed IS NULL", "action": "warn"},
     }
     lake = SmallLake(tmp_path, BETS, horses, expectations=rules)
-    lake.units.check_rules()
+    lake.units.check_expectations()
     lake.take(batch_of([bet("uno", "a", 5), bet("uno", "b", 4)]))
-    lake.units.check_rules()
+    lake.units.check_expectations()
     assert rows(lake, "silver_uno_events", "_offset") == [(0,)]
 
 
 def test_rules_are_read_before_there_is_a_schema(tmp_path: Path) -> None:
     lake = SmallLake(tmp_path, expectations={"one": {"check": "random() > 0.5", "action": "drop"}})
     with pytest.raises(ConfigurationError, match=r"expectations\.one\.check: random\(\)"):
-        lake.units.check_rules()
-    SmallLake(tmp_path, expectations={"one": {"check": "anything > 0.5", "action": "drop"}}).units.check_rules()
+        lake.units.check_expectations()
+    SmallLake(tmp_path, expectations={"one": {"check": "anything > 0.5", "action": "drop"}}).units.check_expectations()

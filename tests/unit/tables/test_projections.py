@@ -129,7 +129,7 @@ def test_a_column_of_all_tables_is_left_out_where_nothing_is_there_for_it(tmp_pa
     lake = SmallLake(tmp_path / "lake", EVENTS, other, silver=silver)
     deal = message_class(other, "Deal")(game_name="deals", hand="ace")
     lake.take(batch_of([frame(9, deal.SerializeToString()), event("uno", "a", device_id="d")]))
-    lake.units.check_rules()
+    lake.units.check_expectations()
     assert not {"gamer_id"} & set(columns(lake, "silver_deals_events"))
     assert rows(lake, "silver_deals_events", "hand", "kind", "pace") == [("*", "deal", None)]  # never in clear text
     assert rows(lake, UNO, "gamer_id", "hand", "kind") == [(hashed("a"), "d", "deal")]
@@ -279,7 +279,7 @@ def test_an_expression_that_later_has_no_type_leaves_null(tmp_path: Path, capfd:
     own = {"uno": {"columns": {"twice": "x + 1", "gamer_id": "left(gamer_id, 1) || repeat('*', x)"}}}
     lake = SmallLake(tmp_path / "lake", EVENTS, numbers, silver={"tables": own})
     lake.take(batch_of([event("uno", "abc")]))
-    lake.units.check_rules()
+    lake.units.check_expectations()
     lake.learn(texts)
     kind = message_class(texts, "Event")
     lake.take(batch_of([frame(10, kind(game_name="uno", gamer_id="abc", x=["q"]).SerializeToString())], first=1))
@@ -289,7 +289,7 @@ def test_an_expression_that_later_has_no_type_leaves_null(tmp_path: Path, capfd:
     assert "column=twice" in said
     assert faults(lake) == {}
     with pytest.raises(ConfigurationError, match=r"silver\.tables\.uno\.columns\."):
-        lake.units.check_rules()
+        lake.units.check_expectations()
 
 
 def test_a_table_without_projections_gets_no_definition(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_keys_and_wrappers_are_hidden_too(tmp_path: Path) -> None:
     sent = [kind(payload=event("uno", gamer), sent_by="me", game_name="uno").SerializeToString() for gamer in "ab"]
     keys = pa.array([event("uno", "the key"), None], pa.binary())
     lake.take(batch_of([frame(10, one) for one in sent], key=keys))
-    lake.units.check_rules()
+    lake.units.check_expectations()
     assert rows(lake, UNO, "gamer_id", "sender") == [("a", hashed("me")), ("b", hashed("me"))]
     [(first,), (second,)] = rows(lake, UNO, "_key")
     assert (len(first), second) == (64, None)

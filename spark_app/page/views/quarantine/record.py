@@ -26,7 +26,7 @@ from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.decode.numbering import name
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
-from spark_app.tables.fixed_settings import message_index_rule
+from spark_app.tables.fixed_settings import numbering_of
 
 MOST_HEADERS = 50
 LONGEST_HEADER = 512  # bytes
@@ -104,7 +104,7 @@ def _parts(
     lake: Lake, settings: Settings, value: bytes | None, key: bytes | None, headers: str | None
 ) -> list[dict[str, Any]]:
     try:
-        reader = FramedValue(settings, Ledger(lake, message_index_rule(lake) or settings.decode.message_index or None))
+        reader = FramedValue(settings, Ledger(lake, numbering_of(lake) or settings.decode.message_index or None))
     except (ContractError, TypeError) as error:  # of another release, or damaged
         return [vars(Part("value", [escaped(f"The ledger of the schemas cannot be read: {error}")]))]
     parts = [] if value is None else reader.parts(value, headers)
