@@ -87,7 +87,7 @@ class Workshop:
         if address.scheme:
             lake.lease.take()
         opened = OpenLake.of(lake, settings)
-        opened.schemas.load_subject_versions()
+        opened.resolver.load_subject_versions()
         return Stand(opened, UnitRunner(self.spark, opened))
 
     def records(self, events: Iterator[Event], count: int, partitions: int = 4) -> Filed:

@@ -84,7 +84,7 @@ def run(options: Options) -> Finding:
 def _measure_levels(workshop: Workshop, options: Options) -> list[Level]:
     stand, events = workshop.stand(TABLES), frames.play(TABLES)
     records = workshop.records(events, options.ready)
-    stand.opened.schemas.resolve_new([NOBODYS])
+    stand.opened.resolver.resolve_new([NOBODYS])
     deferred = DeferredDecoder(workshop.spark, stand.opened, stand.units)
     levels, there, units = [], 0, 0
 

@@ -123,7 +123,7 @@ class Pipeline:
             self._disk.retry(self._tell_start)
             self._disk.retry(lambda: temporary_folders.renew(self.lake))
             self._opened = self._disk.retry(self._open_lake)
-            self._schema_events = SchemaEvents(self._opened.schemas.ledger, self._tell)
+            self._schema_events = SchemaEvents(self._opened.resolver.ledger, self._tell)
             return self._run(self._opened)
         except StopRequested:
             return ExitCode.DONE
@@ -143,7 +143,7 @@ class Pipeline:
         """What the status says of the parts that exist by now."""
         found: dict[str, Any] = {}
         if self._opened:
-            ledger = self._opened.schemas.ledger
+            ledger = self._opened.resolver.ledger
             found |= {"schema_warnings": ledger.warnings(), "paused": self._opened.paused.describe()}
             found["references"] = self._opened.projections.joins.references.describe()
             if versions := ledger.versions():
@@ -180,7 +180,7 @@ class Pipeline:
             inventory.examine(self.lake, opened.units.manifests, opened.units.committer, self._settings.tables.layout)
         )
         checkpoint.check(self.lake, opened.units.manifests.last_ingest, opened.units.committer.synced.rebooted)
-        self.status.set_rows(open_lake.count_rows(opened), opened.tables.admitted)
+        self.status.set_rows(open_lake.count_rows(opened), opened.admission.admitted)
         self.status.set_quarantine(open_lake.count_open_causes(opened))
         return opened
 
@@ -240,11 +240,11 @@ class Pipeline:
     def _load_schemas(self, opened: OpenLake) -> None:
         """Resolve the versions of the own subjects and the schema of records without a frame."""
         try:
-            self._disk.retry(opened.schemas.load_subject_versions)
-            self._disk.retry(lambda: opened.schemas.load_schema(self._settings.decode.unframed_schema_id))
-            self._disk.retry(opened.schemas.fetch_missing_forms)
+            self._disk.retry(opened.resolver.load_subject_versions)
+            self._disk.retry(lambda: opened.resolver.load_schema(self._settings.decode.unframed_schema_id))
+            self._disk.retry(opened.resolver.fetch_missing_forms)
         except RegistryUnreachable as error:
-            if not opened.schemas.ledger.entries:
+            if not opened.resolver.ledger.entries:
                 raise
             # Records with known schemas are decoded; others are deferred.
             log.warning("the registry does not answer, so schema versions stay unknown", reason=str(error))
@@ -328,13 +328,13 @@ class Pipeline:
         return due
 
     def _name_versions(self, opened: OpenLake) -> None:
-        versions = opened.schemas.fetch_missing_versions()
+        versions = opened.resolver.fetch_missing_versions()
         if versions:  # only now, because a batch may hold the lock for long and would delay all other chores
             with self._unit_lock:
-                opened.schemas.ledger.set_versions(versions)
+                opened.resolver.ledger.set_versions(versions)
 
     def _compare_schemas(self, opened: OpenLake) -> None:
-        self._disk.retry(lambda: opened.schemas.comparer.step(self._unit_lock))
+        self._disk.retry(lambda: opened.resolver.comparer.step(self._unit_lock))
 
     def _decode_deferred(self) -> bool:
         report = self._deferred.step(None if self._available_now else RETRY_WAIT_S)

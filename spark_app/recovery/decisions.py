@@ -89,7 +89,7 @@ class Acceptance:
         """
         if self._result is not None:
             return None
-        entry, schemas = self._find(), self._opened.schemas
+        entry, schemas = self._find(), self._opened.resolver
         schemas.ledger.accept(self._key, self._policy)
         schemas.ledger.save()
         if entry.outcome != "decodable":
@@ -106,7 +106,7 @@ class Acceptance:
         return self._result
 
     def _find(self) -> Entry:
-        entries = self._opened.schemas.ledger.entries
+        entries = self._opened.resolver.ledger.entries
         entry = entries.get(self._key)
         if entry is not None and (entry.cause == Cause.SCHEMA_CHANGE or entry.accepted == self._policy):
             return entry

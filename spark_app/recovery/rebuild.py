@@ -115,7 +115,7 @@ class Rebuild:
             UsageError: no table has a requested name.
         """
         if self._found is None:
-            self._opened.tables.check_names(self._request.arguments.get("names", []))
+            self._opened.admission.check_names(self._request.arguments.get("names", []))
             self._found = self._plan()
             return self._keep()
         if self._found.at[0] < len(self._found.spans):
@@ -143,7 +143,7 @@ class Rebuild:
 
     def _names(self) -> set[str]:
         """The routing names to rebuild: all, or those of the request."""
-        admitted = set(self._opened.tables.admitted.values())
+        admitted = set(self._opened.admission.admitted.values())
         asked = set(self._request.arguments.get("names", []))
         return admitted & asked if asked else admitted
 
@@ -223,7 +223,7 @@ class Rebuild:
 
     def _classify(self, expected: Report, ranges: list[Range]) -> pa.Table:
         """Classify the records of the ranges."""
-        names = [self._layout.silver_of(name) for name in sorted(set(self._opened.tables.admitted.values()))]
+        names = [self._layout.silver_of(name) for name in sorted(set(self._opened.admission.admitted.values()))]
         silver = [self._silver(name, expected.files.get(name, []), ranges) for name in names]
         places = classification.locate_silver(self._session, self._opened.lake.storage, silver, ranges)
         for name, (rows, side) in self._outside_silver().items():

@@ -65,7 +65,7 @@ class Renewal:
         return Report(), {}
 
     def _begin(self) -> None:
-        self._opened.tables.check_names(self._names)
+        self._opened.admission.check_names(self._names)
         self._done = {}
         save_progress(self._opened.lake, self._opened.units.manifests, self._request, self._done)
 

@@ -174,7 +174,7 @@ class Replay:
         causes: Counter[str] = Counter()
         for row in found:
             causes[row["cause"]] += row["count"]
-        entries = self._opened.schemas.ledger.entries
+        entries = self._opened.resolver.ledger.entries
         keys = {row["refused_schema"] for row in found} - {None}
         refused = {str(entry.key) for entry in entries.values() if entry.outcome == "refused"}
         return ReplayProgress(dict(causes), sorted(keys & refused))
@@ -183,7 +183,7 @@ class Replay:
         """Resolve schemas with the outcome `refused` again: the registry may have changed. The step has a time limit,
         because no batch runs meanwhile."""
         assert self._counted is not None
-        schemas, deadline = self._opened.schemas, time.monotonic() + RETRY_WAIT_S
+        schemas, deadline = self._opened.resolver, time.monotonic() + RETRY_WAIT_S
         while self._counted.unasked and time.monotonic() < deadline:
             key = read_schema_key(self._counted.unasked.pop(0))
             entry = schemas.ledger.entries.get(key)

@@ -52,7 +52,7 @@ class ScratchProjections:
         Args:
             first, last: the offsets of the records in all partitions.
         """
-        names = {self._layout.silver_of(name): name for name in self._opened.tables.messages}
+        names = {self._layout.silver_of(name): name for name in self._opened.admission.messages}
         if not self._by_number and not self._opened.settings.are_columns_changed:
             return report
         made = {
@@ -66,7 +66,7 @@ class ScratchProjections:
     ) -> Iterator[FileEntry]:
         actual = self._actual(table, first, last)
         by_number = {IN_FORCE: self._in_force(name), **self._by_number}
-        catalog, routing = self._opened.schemas.ledger.catalog(), self._opened.tables.routing()
+        catalog, routing = self._opened.resolver.ledger.catalog(), self._opened.admission.routing()
         wrapper, fixed = self._opened.settings.wrapper.names, routing.fixed.get(name)
         types = known_types(table_columns(routing.messages[name], catalog.columns, wrapper, fixed), catalog)
         for entry in entries:
@@ -83,7 +83,7 @@ class ScratchProjections:
 
     def _in_force(self, name: str) -> Projection | None:
         opened = self._opened
-        catalog, routing = opened.schemas.ledger.catalog(), opened.tables.routing()
+        catalog, routing = opened.resolver.ledger.catalog(), opened.admission.routing()
         definition = opened.projections.definitions(opened.expectations.definitions, catalog, routing).of(name)
         return None if definition is None else definition.projection
 

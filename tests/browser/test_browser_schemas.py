@@ -37,7 +37,7 @@ def test_a_schema_shows_its_findings_its_columns_and_the_difference(
     answers: Answers, tmp_path: Path, opened: Callable[..., Page]
 ) -> None:
     game = game_of(answers, tmp_path, rename="alias")
-    game.lake.opened.schemas.comparer.step(threading.Lock())
+    game.lake.opened.resolver.comparer.step(threading.Lock())
     with page(game.lake.lake) as running:
         tab = opened(running, "/schemas")
         row = tab.get_by_test_id("schemas").get_by_role("row").filter(has_text="v2 of t-value")
@@ -65,7 +65,7 @@ def test_a_person_decides_while_the_app_is_down(answers: Answers, tmp_path: Path
         expect(tab.get_by_test_id("progress")).to_contain_text("The app is down")
         [request] = requests.pending(lake)
         assert (request.kind, request.arguments) == ("accept", {"schema": "12", "policy": "alias"})
-        ledger = game.lake.opened.schemas.ledger
+        ledger = game.lake.opened.resolver.ledger
         ledger.accept(12, "alias")
         ledger.save()
         expect(undecided).to_have_count(0)

@@ -84,7 +84,7 @@ class ByArrow(AggregateComputer):
 
 def gold_of(opened: OpenLake) -> Gold:
     """The gold aggregator without Spark."""
-    return Gold(ByArrow(opened.lake.storage), replace(opened, tables=Known()), threading.Lock())
+    return Gold(ByArrow(opened.lake.storage), replace(opened, admission=Known()), threading.Lock())
 
 
 def _totals(rows: pa.Table) -> pa.Table:

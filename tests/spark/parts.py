@@ -65,7 +65,7 @@ class Parts:
         self.opened = OpenLake.of(self.lake, self.settings)
         self.redone_units = self.opened.units.redone_units
         self.manifests, self.committer = self.opened.units.manifests, self.opened.units.committer
-        self.tables, self.schemas = self.opened.tables, self.opened.schemas
+        self.tables, self.schemas = self.opened.admission, self.opened.resolver
         self.ledger = self.schemas.ledger
         self.units = UnitRunner(spark, self.opened)
         self.status = Status(self.lake, self.settings.tables.layout)

@@ -138,10 +138,10 @@ def test_records_that_wait_become_the_same_rows_once_a_person_decides(
     assert set(waiting(game.lake)) == {f"change:{game.ids[-2]}", str(game.ids[-1])}
     assert game.lake.audit().faults() == {}
     for schema in game.ids[-2:]:
-        if game.lake.opened.schemas.ledger.entries[schema].is_paused:  # the last one if it also adds a field
+        if game.lake.opened.resolver.ledger.entries[schema].is_paused:  # the last one if it also adds a field
             accept(game.lake, schema, case.policies.get(case.kind, "warn"))
             game.lake.reopen()
-            game.lake.opened.schemas.retry_waiting(None)
+            game.lake.opened.resolver.retry_waiting(None)
             drain(game.lake)
     assert waiting(game.lake) == []
     game.check()

@@ -125,8 +125,8 @@ class SmallLake:
 
     def learn(self, *decodables: Decodable) -> None:
         for decodable in decodables:
-            self.opened.schemas.ledger.add_decodable(decodable.key, decodable.descriptor_set, 0.0, decodable.form)
-        self.opened.schemas.ledger.save()
+            self.opened.resolver.ledger.add_decodable(decodable.key, decodable.descriptor_set, 0.0, decodable.form)
+        self.opened.resolver.ledger.save()
 
     def take(self, *batches: pa.RecordBatch, origin: UnitOptions | None = None) -> Report:
         """An ingest unit of the batches, which go on where their partitions ended; what is larger than the settings
@@ -150,7 +150,7 @@ class SmallLake:
     def fold(self, time: str = "event_timestamp", unit: int = 0) -> None:
         """Gold of the demo's aggregates, as the app would commit it for that unit; Spark is what folds there."""
         unit, layout = unit or self.opened.units.manifests.last, self.settings.tables.layout
-        for name in set(self.opened.tables.admitted.values()):
+        for name in set(self.opened.admission.admitted.values()):
             rows = read_back.read(self.lake.root, layout.silver_of(name), ["gamer_id", time])
             transaction = Transaction(f"{self.lake.identity()}/gold", unit)
             write_deltalake(

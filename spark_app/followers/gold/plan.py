@@ -132,13 +132,13 @@ class Planner:
 
     def _fields(self) -> dict[str, pa.Schema]:
         """Routing name -> key and aggregated fields, for silver tables that exist and have the key."""
-        names = sorted(set(self._opened.tables.admitted.values()))
+        names = sorted(set(self._opened.admission.admitted.values()))
         there = [name for name in names if self._lake.has_table(self._layout.silver_of(name))]
         fields = {name: self._fields_of(name) for name in there}
         return {name: found for name, found in fields.items() if self._spec.key in found.names}
 
     def _fields_of(self, name: str) -> pa.Schema:
-        catalog, tables = self._opened.schemas.ledger.catalog(), self._opened.tables
+        catalog, tables = self._opened.resolver.ledger.catalog(), self._opened.admission
         columns, messages = tables.columns(name, catalog.columns), tables.messages.get(name, ())
         names, aliases = [*columns.names, *sent_names(messages, catalog)], table_aliases(messages, catalog)
         return self._spec.fields(columns, lambda field: column_of(field, names, aliases))

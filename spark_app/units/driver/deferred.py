@@ -247,7 +247,7 @@ class DeferredDecoder:
         self._opened = opened
         self._settings = opened.settings
         self._manifests = opened.units.manifests
-        self._schemas = opened.schemas
+        self._schemas = opened.resolver
         self._units = units
         self._unit_lock = unit_lock
         self._table = opened.settings.tables.layout.deferred

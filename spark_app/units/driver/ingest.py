@@ -171,7 +171,7 @@ class Ingest:
     def _in_place(self, origin: UnitOptions) -> bool:
         """True if a bump continues without a restart: also while no table exists that could get columns, because the
         app may start before the first record."""
-        first = self._manifests.last == 0 or not self._opened.tables.admitted
+        first = self._manifests.last == 0 or not self._opened.admission.admitted
         return origin.bump_in_place or first or self._settings.schemas.on_bump == "in-place"
 
     def _records(self, start: Offsets, end: Offsets) -> Records:

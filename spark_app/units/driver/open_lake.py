@@ -166,8 +166,8 @@ class OpenLake:
     """
     Attributes:
         units: what is committed, and the way to commit more.
-        tables: the silver tables, and the way to admit more.
-        schemas: the schema ids that are known, and the way to resolve more.
+        admission: the silver tables, and the way to admit more.
+        resolver: the schema ids that are known, and the way to resolve more.
         expectations: those in force.
         paused: the tables whose rows wait because of an expectation.
         projections: the columns of silver's rows in force.
@@ -176,8 +176,8 @@ class OpenLake:
     lake: Lake
     settings: Settings
     units: UnitLog
-    tables: TableAdmission
-    schemas: SchemaResolver
+    admission: TableAdmission
+    resolver: SchemaResolver
     expectations: ExpectationsInForce
     paused: PausedTables
     projections: TableProjections
@@ -201,7 +201,7 @@ class OpenLake:
         settings = check_fixed_settings(lake, settings)
         ledger = Ledger(lake, record_numbering(lake, settings))
         projected = {name for one in projections_of(lake).values() for name in one.names}
-        tables = TableAdmission(
+        admission = TableAdmission(
             lake,
             settings.event,
             settings.tables,
@@ -210,14 +210,14 @@ class OpenLake:
             projected,
             ledger.catalog,
         )
-        comments = TableComments(ledger, tables, settings.tables.layout).of
+        comments = TableComments(ledger, admission, settings.tables.layout).of
         units = UnitLog(lake, settings, comments, on_commit, merger)
         registry = Registry(settings.registry, limits_of(settings.schemas))
-        schemas = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings), Judgement.of(settings))
-        expectations = ExpectationsInForce(lake, settings, ledger, tables)
+        resolver = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings), Judgement.of(settings))
+        expectations = ExpectationsInForce(lake, settings, ledger, admission)
         paused = PausedTables(lake, units.manifests, expectations)
-        projections = TableProjections(lake, settings, settings.wrapper.names, tables.written, projected)
-        opened = OpenLake(lake, settings, units, tables, schemas, expectations, paused, projections)
+        projections = TableProjections(lake, settings, settings.wrapper.names, admission.written, projected)
+        opened = OpenLake(lake, settings, units, admission, resolver, expectations, paused, projections)
         units.remove_uncommitted_files()
         return opened
 
@@ -225,7 +225,7 @@ class OpenLake:
     def renewing(self, names: Iterable[str]) -> Iterator[None]:
         """Inside of it, these silver tables have no columns yet: they are made anew."""
         try:
-            with self.tables.renewing(names):
+            with self.admission.renewing(names):
                 self.projections.forget()
                 yield
         finally:
@@ -258,14 +258,14 @@ class OpenLake:
         if pauses:
             source = {**source, "pauses": {name: vars(pause) for name, pause in pauses.items()}}
         events = pause_events(self.settings.tables.layout, before, pauses)
-        self.units.commit(report, kind, source, self.schemas.ledger, deferred, events)
+        self.units.commit(report, kind, source, self.resolver.ledger, deferred, events)
         say_changes(before, pauses)
 
 
 def count_rows(opened: OpenLake) -> dict[str, int]:
     """Table -> rows. Also counts the small files for the maintainer."""
     layout, tables = opened.settings.tables.layout, opened.units.committer.tables
-    gold = {layout.gold_of(name) for name in opened.tables.admitted.values()}
+    gold = {layout.gold_of(name) for name in opened.admission.admitted.values()}
     others = {*gold, layout.events}  # what the units do not write
     rows = opened.units.maintainer.count_files([name for name in opened.lake.tables() if name not in others])
     for name in gold:

@@ -75,8 +75,8 @@ class UnitRunner:
         self._workers = workers
         self._lake = opened.lake
         self._settings = opened.settings
-        self._schemas = opened.schemas
-        self._tables = opened.tables
+        self._schemas = opened.resolver
+        self._tables = opened.admission
         self._expectations = opened.expectations
         self._paused = opened.paused
         self._projections = opened.projections

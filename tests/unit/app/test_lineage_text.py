@@ -158,8 +158,8 @@ def test_the_text_of_a_column(joined: SmallLake) -> None:
 
 
 def hostile(lake: SmallLake) -> None:
-    lake.opened.schemas.ledger.set_versions({8: 1}, "a\x1b[31m\u202e")
-    lake.opened.schemas.ledger.save()
+    lake.opened.resolver.ledger.set_versions({8: 1}, "a\x1b[31m\u202e")
+    lake.opened.resolver.ledger.save()
 
 
 def test_names_from_outside_are_escaped(tmp_path: Path) -> None:

@@ -50,9 +50,9 @@ def check(lake: SmallLake, placed: int, **notes: int) -> Verdict:
 
 def kinds_lake(root: Path) -> SmallLake:
     lake = SmallLake(root, kinds.V1, kinds.V2)
-    lake.opened.schemas.ledger.add_refused(kinds.REFUSED, Cause.SCHEMA_INVALID, "no", 0.0)
-    lake.opened.schemas.ledger.add_waiting(kinds.WAITING, "not now", 0.0)
-    lake.opened.schemas.ledger.save()
+    lake.opened.resolver.ledger.add_refused(kinds.REFUSED, Cause.SCHEMA_INVALID, "no", 0.0)
+    lake.opened.resolver.ledger.add_waiting(kinds.WAITING, "not now", 0.0)
+    lake.opened.resolver.ledger.save()
     return lake
 
 

@@ -228,7 +228,7 @@ def test_the_queries_of_the_page_run(tmp_path: Path) -> None:
 
 def test_what_becomes_of_schemas_is_told(tmp_path: Path) -> None:
     small = lake_of(tmp_path)
-    ledger = small.opened.schemas.ledger
+    ledger = small.opened.resolver.ledger
     told: list[Event] = []
     schemas = SchemaEvents(ledger, told.append)
     schemas.step()

@@ -144,7 +144,7 @@ def test_nor_does_it_compact_remove_or_write_state(two: tuple[SmallLake, SmallLa
     units.committer.tables.get("bronze_events")
     for attempt in (
         lambda: old.lake.deletes.delete(["bronze_events/x.parquet"]),
-        lambda: old.opened.schemas.ledger.save() or old.lake.storage.replace(old.lake.ledger, b"[]"),
+        lambda: old.opened.resolver.ledger.save() or old.lake.storage.replace(old.lake.ledger, b"[]"),
         lambda: units.committer.tables.replace_files("bronze_events", [], []),
         lambda: old.lake.lease.check(),
     ):

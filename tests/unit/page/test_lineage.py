@@ -140,8 +140,8 @@ def test_a_new_column_names_the_field_of_the_old_name(answers: Answers, tmp_path
 def test_a_column_that_no_table_has_yet_is_not_named(answers: Answers, tmp_path: Path) -> None:
     game = Game(answers, tmp_path, "int32 score = 3;", "int32 score = 3; string note = 4;")
     game.send(1, {"score": 1})
-    game.lake.opened.schemas.resolve_new([12])
-    game.lake.opened.schemas.ledger.save()
+    game.lake.opened.resolver.resolve_new([12])
+    game.lake.opened.resolver.ledger.save()
     graph = graph_of(game.lake, UNO)
     assert sources(graph, "note") == []
     assert sources(graph, "score") == [field("score", 3, 11, 12)]

@@ -48,13 +48,13 @@ def game_of(answers: Answers, root: Path, **more: Any) -> Game:
     game = Game(answers, root / "lake", SCORE, POINTS, **more)
     game.send(1, {"score": 1})
     game.send(2, {"points": 2}, {"points": 3})
-    game.lake.opened.schemas.comparer.step(threading.Lock())
+    game.lake.opened.resolver.comparer.step(threading.Lock())
     return game
 
 
 def test_the_list_has_the_newest_first_with_its_findings(answers: Answers, tmp_path: Path) -> None:
     game = game_of(answers, tmp_path)
-    ledger = game.lake.opened.schemas.ledger
+    ledger = game.lake.opened.resolver.ledger
     ledger.add_refused(20, Cause.SCHEMA_INVALID, HOSTILE, time.time() + 9)
     ledger.add_refused(21, Cause.SCHEMA_UNKNOWN, "not in the registry", 0.0)
     ledger.add_waiting("guid", "fetching takes long", 5.0)
@@ -132,7 +132,7 @@ def test_a_schema_that_is_kept_out_shows_what_a_person_decides_about(
 def test_a_schema_that_is_not_there_or_damaged_says_so(answers: Answers, tmp_path: Path) -> None:
     game = game_of(answers, tmp_path)
     assert ask(game, "schema", schema="99") == {"missing": True}
-    entry = game.lake.opened.schemas.ledger.entries[12]
+    entry = game.lake.opened.resolver.ledger.entries[12]
     game.lake.lake.path(f"{Lake.schemas}/{entry.digest}.fds").write_bytes(b"other")
     answer = ask(game, "schema", schema="12")
     assert "was altered" in answer["damaged"]

@@ -37,8 +37,8 @@ def test_neither_workers_nor_manifests_nor_files_know_comments(tmp_path: Path) -
     sent = []
     for lake in (noted, plain):
         opened = lake.opened
-        plan = make_plan(lake.lake.storage, "prefix", lake.settings, opened.schemas.ledger, opened.tables.routing())
-        sent.append(pickle.dumps((plan.routing, opened.schemas.ledger.catalog())))
+        plan = make_plan(lake.lake.storage, "prefix", lake.settings, opened.resolver.ledger, opened.admission.routing())
+        sent.append(pickle.dumps((plan.routing, opened.resolver.ledger.catalog())))
     assert word.encode() not in sent[0]
     assert len(sent[0]) == len(sent[1])
     for number in noted.opened.units.manifests.numbers():

@@ -211,9 +211,9 @@ def test_a_table_of_an_earlier_release_keeps_its_struct(old: SmallLake) -> None:
     old.take(batch_of([event(DECLARED, "1.555"), frame(1, more.SerializeToString())], first=1))
     assert [row[0]["scale"] for row in rows(old, UNO, "amount")] == [1, 3]
     assert rows(old, "silver_go_events", "amount") == [(Decimal("2.50"),)]
-    catalog = old.opened.schemas.ledger.catalog().columns
-    assert old.opened.tables.columns("uno", catalog).field("amount").type == DECODED
-    assert old.opened.tables.columns("go", catalog).field("amount").type == pa.decimal128(6, 2)
+    catalog = old.opened.resolver.ledger.catalog().columns
+    assert old.opened.admission.columns("uno", catalog).field("amount").type == DECODED
+    assert old.opened.admission.columns("go", catalog).field("amount").type == pa.decimal128(6, 2)
     assert faults(old) == {}
 
 

@@ -100,7 +100,7 @@ def test_names_that_are_swapped_are_no_aliases(answers: Answers, tmp_path: Path)
 
 def test_a_decision_outlives_the_setting_and_a_restart(answers: Answers, tmp_path: Path) -> None:
     game = Game(answers, tmp_path, V1, V2, V3, rename="alias")
-    game.lake.opened.schemas.resolve_new([11, 12])  # the app ends before the unit
+    game.lake.opened.resolver.resolve_new([11, 12])  # the app ends before the unit
     game.lake.reopen(schemas={"changes": {"rename": "new_column"}})
     game.send(1, {"score": 1})
     game.send(2, {"points": 2})
@@ -182,8 +182,8 @@ def test_records_wait_for_a_decision_and_others_flow(
     assert waiting(game.lake) == []
     assert game.rows(*columns) == rows
     game.check()
-    game.lake.opened.schemas.comparer.step(threading.Lock())
-    assert game.lake.opened.schemas.ledger.warnings()["count"] == (policy not in ("accept", "alias"))
+    game.lake.opened.resolver.comparer.step(threading.Lock())
+    assert game.lake.opened.resolver.ledger.warnings()["count"] == (policy not in ("accept", "alias"))
 
 
 def test_records_that_wait_may_go_to_quarantine(answers: Answers, tmp_path: Path) -> None:

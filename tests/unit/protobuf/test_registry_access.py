@@ -165,7 +165,7 @@ def test_a_start_that_is_refused_goes_on_with_what_it_knows(answers: Answers, tm
     pipeline = Pipeline(settings)
     pipeline.lake.prepare()
     opened = pipeline._open_lake()
-    opened.schemas.ledger.add_waiting(7, "", 0)
+    opened.resolver.ledger.add_waiting(7, "", 0)
     assert pipeline._await("registry", lambda: pipeline._load_schemas(opened)) is None
 
 

@@ -39,7 +39,7 @@ def test_a_new_lake_may_call_its_routing_field_by_the_new_name(
     answers: Answers, tmp_path: Path, versions: tuple[int, ...]
 ) -> None:
     game = Game(answers, tmp_path, *TEXTS, event={"routing": "game"}, rename="alias")
-    game.lake.opened.schemas.resolve_new([12])
+    game.lake.opened.resolver.resolve_new([12])
     for version in versions:
         game.send(version, {("game_name", "game")[version - 1]: "uno"})
     assert game.rows("game_name") == [("uno",)] * len(versions)
@@ -62,7 +62,7 @@ def test_a_lake_may_call_its_routing_field_by_the_new_name_later(answers: Answer
 
 def test_a_lake_that_began_with_the_new_name_takes_the_old_one(answers: Answers, tmp_path: Path) -> None:
     game = Game(answers, tmp_path, *TEXTS, event={"routing": "game"}, rename="alias")
-    game.lake.opened.schemas.resolve_new([12])
+    game.lake.opened.resolver.resolve_new([12])
     routed(game)
     game.lake.reopen(event={"routing": "game_name"})
     routed(game)
@@ -77,8 +77,8 @@ def test_a_renamed_routing_field_keeps_its_column_by_default(answers: Answers, t
     game.send(2, {"game": "uno"})
     assert game.rows("game_name") == [("uno",)] * 2
     game.check()
-    game.lake.opened.schemas.comparer.step(threading.Lock())
-    assert game.lake.opened.schemas.ledger.warnings()["count"] == 1
+    game.lake.opened.resolver.comparer.step(threading.Lock())
+    assert game.lake.opened.resolver.ledger.warnings()["count"] == 1
 
 
 def test_another_routing_field_is_refused(answers: Answers, tmp_path: Path) -> None:
@@ -127,15 +127,15 @@ def test_the_audit_finds_the_routing_column_by_itself(
     with monkeypatch.context() as patched:
         patched.setattr(TableAdmission, "_routing_columns", lambda tables: {"Event": "gamer_id"})
         game.send(2, {"game": "uno", "gamer_id": "hearts"})
-    assert game.lake.opened.tables.admitted == {"hearts": "hearts"}
+    assert game.lake.opened.admission.admitted == {"hearts": "hearts"}
     assert game.lake.audit().faults() != {}
 
 
 def test_a_routing_field_of_the_new_name_keeps_its_column(answers: Answers, tmp_path: Path) -> None:
     later = "message Event { bytes game = 1; string gamer_id = 2; }"
     game = Game(answers, tmp_path, *TEXTS, later, event={"routing": "game"}, rename="alias")
-    game.lake.opened.schemas.resolve_new([13])
-    assert game.lake.opened.schemas.ledger.catalog().columns["Event"].names == ["game_name", "gamer_id"]
+    game.lake.opened.resolver.resolve_new([13])
+    assert game.lake.opened.resolver.ledger.catalog().columns["Event"].names == ["game_name", "gamer_id"]
     routed(game)
     game.send(3, {"game": "dW5v"})
     assert game.quarantined() == ["route_missing"]

@@ -85,7 +85,7 @@ def test_fields_of_a_wrapper_have_both_names(answers: Answers, tmp_path: Path) -
     settings = {"wrapper": {"payload": "payload"}, "event": {"routing": "game"}}
     game = Game(answers, tmp_path, *texts, rename="alias", **settings)
     game.lake.learn(INNER)
-    game.lake.opened.schemas.resolve_new([12])
+    game.lake.opened.resolver.resolve_new([12])
     game.lake.reopen(expectations=rule("_wrapper.length > 5", "quarantine"))
     payload = frame(50, message_class(INNER, "Inner")(gamer_id="g").SerializeToString())
     for version, names in ((1, ("game_name", "size")), (2, ("game", "length"))):

@@ -199,7 +199,7 @@ def test_a_lake_without_aliases_has_no_other_definitions(answers: Answers, tmp_p
     game.lake.reopen(expectations=rule("coalesce(points, 9) > 5"))
     game.send(1, {"score": 1})
     assert checks(game) == ["coalesce(points, 9) > 5"]
-    assert game.lake.opened.schemas.ledger.catalog().aliases == {}
+    assert game.lake.opened.resolver.ledger.catalog().aliases == {}
     game.check()
 
 

@@ -54,13 +54,13 @@ class Commented(SmallLake):
         """`strip`: as if the schema were registered in its compiled form."""
         compiled = compile_schema(Sources(texts={ROOT: PROTO3 + text}), CAPS)
         comments = {} if strip else compiled.comments
-        ledger = self.opened.schemas.ledger
+        ledger = self.opened.resolver.ledger
         ledger.add_decodable(key, compiled.descriptor_set, 0.0, "text", version, comments)
         ledger.save()
 
     def send(self, key: SchemaKey, name: str = "Event", index: tuple[int, ...] = (0,), **fields: Any) -> None:
         """A unit with one event."""
-        pool, _ = load_files(self.opened.schemas.ledger.catalog().decodable[key].descriptor_set)
+        pool, _ = load_files(self.opened.resolver.ledger.catalog().decodable[key].descriptor_set)
         message = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
         payload = message(**{"game_name": "uno", **fields}).SerializeToString()
         self.take(batch_of([frame(key, payload, index)], first=self.ends.get(0, 0), topic=self.topic))
@@ -131,7 +131,7 @@ def test_every_column_of_the_apps_own_tables_has_a_comment(tmp_path: Path) -> No
     rules = {"rich": {"check": "bet > 0", "action": "quarantine"}, "known": {"check": "bet < 9", "action": "drop"}}
     lake = Commented(tmp_path, expectations=rules)
     lake.know(1, THREE, 1)
-    lake.opened.schemas.ledger.add_waiting(2, "not now", 0.0)
+    lake.opened.resolver.ledger.add_waiting(2, "not now", 0.0)
     lake.send(1, bet=0)
     lake.send(1, bet=9)
     lake.send(1, bet=5)
@@ -257,7 +257,7 @@ def test_message_types_that_share_a_table(tmp_path: Path) -> None:
     lake.know(3, TYPES.replace("= 2;", "= 2; int64 last = 6;"), 3)
     lake.send(3, "Placed")
     assert lake.comments() == {(): "Shipped.", ("total",): "Total of shipped.", ("carrier",): "Carrier."}
-    fixed = lake.opened.tables.fixed("uno")
+    fixed = lake.opened.admission.fixed("uno")
     assert fixed is not None
     assert [field.metadata for field in fixed] == [None] * len(fixed)
 

@@ -86,7 +86,7 @@ def test_each_row_meets_the_rules_of_its_own_schema_and_those_of_the_settings(tm
     assert rows(lake, "quarantine_events", "offset", "rules") == [(1, ["proto.bet"]), (4, ["known", "proto.most"])]
     assert rows(lake, "dropped_events", "offset", "rules") == [(3, ["known"]), (5, ["known"])]
     assert faults(lake) == {}
-    again = ExpectationsInForce(lake.lake, lake.settings, lake.opened.schemas.ledger, lake.opened.tables)
+    again = ExpectationsInForce(lake.lake, lake.settings, lake.opened.resolver.ledger, lake.opened.admission)
     assert again.definitions == lake.opened.expectations.definitions  # of a process that starts later
 
 
@@ -107,7 +107,7 @@ def test_other_settings_change_later_rows_alone(tmp_path: Path) -> None:
             update={"schemas": lake.settings.schemas.model_copy(update={"proto_rules": action})}
         )
         lake.units._expectations = ExpectationsInForce(
-            lake.lake, changed, lake.opened.schemas.ledger, lake.opened.tables
+            lake.lake, changed, lake.opened.resolver.ledger, lake.opened.admission
         )
         lake.take(batch_of([bet(FIRST, "", 0)], first=number))
     assert rows(lake, UNO, "_offset", "_definition") == [(0, None), (2, 3), (3, None)]
