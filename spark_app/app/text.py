@@ -9,7 +9,7 @@ from spark_app.model.text import one_line
 
 if TYPE_CHECKING:
     from spark_app.audit.verdict import Verdict
-    from spark_app.recovery.backtest.outcomes import Outcomes, RuleOutcome
+    from spark_app.recovery.backtest.outcomes import ExpectationOutcome, Outcomes
 
 
 BY_ACTION = {"warn": "warned", "drop": "dropped", "quarantine": "quarantined"}  # action of the rules -> heading
@@ -169,11 +169,11 @@ def outcome_lines(outcomes: Outcomes) -> list[str]:
     tables = outcomes.tables
     since = f"only rows that landed at {outcomes.since.isoformat()} or later" if outcomes.since else "all rows"
     wide = max([len(table) for table in tables] + [5]) + 2
-    names = [name for outcome in tables.values() for name in outcome.rules]
+    names = [name for outcome in tables.values() for name in outcome.expectations]
     widest = max([len(name) for name in names] + [4]) + 2
     lines = [f"{'table':<{wide}}{'rule':<{widest}}{'checked':>14}{'failed':>14}{'share':>11}  {NAMED}"]
     for table, outcome in tables.items():
-        for name, rule in outcome.rules.items():
+        for name, rule in outcome.expectations.items():
             counts = f"{rule.checked:>14,}{rule.failed:>14,}{_share(rule.failed, rule.checked):>11}"
             lines.append(f"{table:<{wide}}{name:<{widest}}{counts}  {_places(rule)}".rstrip())
     lines += ["", f"{'table':<{wide}}{'rows of silver':>18}{'kept out of silver':>22}"]
@@ -204,7 +204,7 @@ def _share(failed: int, checked: int) -> str:
     return "< 0.01%" if share < 0.01 else "> 99.99%" if share > 99.99 else f"{share:.2f}%"
 
 
-def _places(rule: RuleOutcome) -> str:
+def _places(rule: ExpectationOutcome) -> str:
     return " ".join(f"{topic}/{partition}@{offset}" for topic, partition, offset in rule.rows)
 
 

@@ -92,7 +92,7 @@ def _fingerprint(schema: T.StructType) -> Column:
     """The hash of a row's content; a column that a file lacks is NULL. The hash skips NULL, hence the flags."""
     parts = []
     for part in schema.fields:
-        if part.name == "_definition":  # a row keeps the rules that it was checked by
+        if part.name == "_definition":  # a row keeps the expectations that it was checked by
             continue
         column = F.col(f"`{part.name}`")
         nested = isinstance(part.dataType, T.StructType | T.ArrayType | T.MapType)
@@ -126,7 +126,8 @@ def classify(
 
     Args:
         places: rows of `locate_silver` and `locate_others`.
-        by_rules: stands for the tables of records that a rule keeps out of silver; the fresh job checks no rules.
+        by_rules: stands for the tables of records that an expectation keeps out of silver; the fresh job checks no
+            expectations.
         more: the names of all other tables in `places`.
 
     Returns:

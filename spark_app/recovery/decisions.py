@@ -15,7 +15,7 @@ from spark_app.units.driver.open_lake import OpenLake
 
 
 class Resume:
-    """Lets the waiting rows of a paused table in, although the rule that they wait for is unchanged.
+    """Lets the waiting rows of a paused table in, although the expectation that they wait for is unchanged.
 
     Call `step` between two units, with the unit lock.
     """

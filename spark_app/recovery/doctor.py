@@ -1,7 +1,7 @@
 """`doctor` checks all parts of a lake, also while the app runs, and makes the repairs that are safe without a person.
 
-Id, manifests, rules, ledger and table names come first; the `CHECKS` run only if these are intact, because they depend
-on them. Only unreferenced files are deleted; all other files are moved to `_protolake/aside`.
+Id, manifests, fixed settings, ledger and table names come first; the `CHECKS` run only if these are intact, because
+they depend on them. Only unreferenced files are deleted; all other files are moved to `_protolake/aside`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,13 @@ def examine(lake: Lake, settings: Settings) -> list[Problem]:
 
 
 def _examine_lake(lake: Lake, settings: Settings) -> list[Problem]:
-    found = [*_identity(lake, settings), *_manifests(lake), *_rules(lake, settings), *_ledger(lake), *_names(lake)]
+    found = [
+        *_identity(lake, settings),
+        *_manifests(lake),
+        *_fixed_settings(lake, settings),
+        *_ledger(lake),
+        *_names(lake),
+    ]
     found += [] if any(problem.fatal for problem in found) else _power(lake, settings)
     if any(problem.fatal or problem.repair for problem in found):
         return found
@@ -133,14 +139,14 @@ def _breaks(whole: list[Manifest]) -> list[Problem]:
     ]
 
 
-def _rules(lake: Lake, settings: Settings) -> list[Problem]:
+def _fixed_settings(lake: Lake, settings: Settings) -> list[Problem]:
     if not lake.tables():
         return []
     try:
         check_fixed_settings(lake, settings)
     except ConfigurationError as error:
         if only_numbering_differs(lake, settings):
-            remedy = "After that, run `replay --cause schema_index`; `rebuild` lists rows of the old rule"
+            remedy = "After that, run `replay --cause schema_index`; `rebuild` lists rows of the old setting"
             return [Problem(str(error), remedy, repair=lambda: write_fixed_settings(lake, settings))]
         return [Problem(str(error), "Use the settings that the lake was created with")]
     except ContractError as error:
@@ -269,8 +275,9 @@ def _paused(patient: LakeUnderCheck) -> list[Problem]:
     """Tables whose rows wait because of an expectation."""
     return [
         Problem(
-            f"the table {name} is paused: {pause.record} fails the rule {pause.rule}, and {pause.rows:,} rows wait",
-            f"Change the rule and restart the app, or decide: `resume {name} --failing quarantine|land`",
+            f"the table {name} is paused: {pause.record} fails the expectation {pause.rule}, "
+            f"and {pause.rows:,} rows wait",
+            f"Change the expectation and restart the app, or decide: `resume {name} --failing quarantine|land`",
             fatal=False,
         )
         for name, pause in sorted(patient.manifests.pauses.items())

@@ -207,8 +207,8 @@ class Rebuild:
         return self._keep()
 
     def _run(self, ranges: list[Range]) -> Report:
-        """Run the job from bronze into the scratch folder, without rules: each row of silver keeps to its own, and to
-        the columns of its own definition."""
+        """Run the job from bronze into the scratch folder, without expectations: each row of silver keeps to its own,
+        and to the columns of its own definition."""
         self._clear_scratch()
         meant = {(r.topic, r.topic_id, r.partition): np.array([[r.first, r.end]]) for r in ranges}
         tasks = self._units.tasks(sum(r.end - r.first for r in ranges))
@@ -240,7 +240,7 @@ class Rebuild:
 
     def _outside_silver(self) -> dict[str, tuple[DataFrame | None, str]]:
         """Table -> (rows, side) of the tables outside silver: open quarantine, deferred, resolved, and dropped records,
-        among them those that a rule has put into quarantine."""
+        among them those that an expectation has put into quarantine."""
         waiting, resolved = (
             read_table(self._session, self._opened, name) for name in (self._layout.deferred, self._layout.resolved)
         )
@@ -300,7 +300,7 @@ class Rebuild:
                 names.append(f"{row['topic']}/{row['partition']}@{row['offset']} {row['state']}")
 
     def _add_missing(self, expected: Report, classified: pa.Table) -> Report:
-        """Write the missing rows as files of their tables; rules that are in force are checked."""
+        """Write the missing rows as files of their tables; expectations that are in force are checked."""
         if not classified.num_rows or self._request.dry_run:
             return Report()
         names = {self._layout.silver_of(name): name for name in self._names()}

@@ -1,9 +1,9 @@
 """Makes silver tables anew from bronze, with the columns that the settings say.
 
-Every row of silver stays a row: rules are not checked again, and records in quarantine, dropped or waiting ones stay
-where they are. Each table has one job and one unit, whose Delta commit replaces all files and the columns. Ingest waits
-meanwhile. After a crash before the manifest the files are removed and the table is made again; after it a start applies
-the unit.
+Every row of silver stays a row: expectations are not checked again, and records in quarantine, dropped or waiting ones
+stay where they are. Each table has one job and one unit, whose Delta commit replaces all files and the columns. Ingest
+waits meanwhile. After a crash before the manifest the files are removed and the table is made again; after it a start
+applies the unit.
 """
 
 from __future__ import annotations

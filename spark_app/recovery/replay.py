@@ -2,8 +2,8 @@
 
 Quarantine is never rewritten: the unit that adds a record to silver also adds it to `resolved_events`. A record is open
 while it is in quarantine and not in `resolved_events`, so an interrupted or repeated replay adds no record twice.
-Records that are rejected again, dropped by a rule, or would be deferred, stay where they are. Dropped records are
-replayed only on request; all of this holds for them, too.
+Records that are rejected again, dropped by an expectation, or would be deferred, stay where they are. Dropped records
+are replayed only on request; all of this holds for them, too.
 
 The reasons: docs/decisions/replay.md.
 """

@@ -1,9 +1,8 @@
 """Requests of commands and of the page to the process that writes the lake, as files, so that no crash loses one.
 
 _protolake/requests/<id>.json            the request; removed when its result is written
-_protolake/requests/<id>.progress.json   its progress
-_protolake/requests/<id>.attempts.json   failed attempts of its next records
-_protolake/requests/<id>.tries.json      consecutive attempts without progress
+_protolake/requests/<id>.progress.json   its progress _protolake/requests/<id>.attempts.json   failed attempts of its
+next records _protolake/requests/<id>.tries.json      consecutive attempts without progress
 _protolake/requests/<id>.result.json     its result; removed by whoever waited for it
 """
 

@@ -1,4 +1,4 @@
-"""Admits new routing values: each becomes a table, up to the limit and under the rules for names."""
+"""Admits new routing values: each becomes a table, if there are not too many and its name is allowed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TableAdmission:
         self.messages: dict[str, tuple[str, ...]] = {name: tuple(m) for name, m in stored["messages"].items()}
 
     def routing(self) -> Routing:
-        """The tables and rules that a job knows; any other routing value is reported as new."""
+        """The tables and names that a job knows; any other routing value is reported as new."""
         room = len(self.admitted) < self._cap
         fixed = {name: self.fixed(name) for name in self.messages}
         return Routing(

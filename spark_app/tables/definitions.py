@@ -29,20 +29,20 @@ def record(lake: Lake, expectations: Mapping[str, ExpectationSettings]) -> Defin
     stored: dict[str, Any] = read_durable(lake.storage, lake.definitions) or {}
     known = len(stored)
     named = sorted({name for one in expectations.values() for name in one.tables})
-    usual = _number(rules_of_table(expectations, None), stored)
-    own = {name: _number(rules_of_table(expectations, name), stored) for name in named}
+    usual = _number(expectations_of_table(expectations, None), stored)
+    own = {name: _number(expectations_of_table(expectations, name), stored) for name in named}
     if len(stored) > known:
         _write(lake, stored)
     return Definitions(usual, {name: one for name, one in own.items() if one is not None})
 
 
-def number(lake: Lake, rules: tuple[Expectation, ...], projection: Projection = AS_SENT) -> Definition:
-    """The definition with these rules and this projection, which is durable; it has at least one of both.
+def number(lake: Lake, expectations: tuple[Expectation, ...], projection: Projection = AS_SENT) -> Definition:
+    """The definition with these expectations and this projection, which is durable; it has at least one of both.
 
     Raises:
         ContractError: the file of definitions is damaged.
     """
-    [found] = number_all(lake, [(rules, projection)])
+    [found] = number_all(lake, [(expectations, projection)])
     return found
 
 
@@ -55,8 +55,8 @@ def number_all(lake: Lake, several: Iterable[tuple[tuple[Expectation, ...], Proj
     stored: dict[str, Any] = read_durable(lake.storage, lake.definitions) or {}
     known = len(stored)
     found = []
-    for rules, projection in several:
-        definition = _number(rules, stored, projection)
+    for expectations, projection in several:
+        definition = _number(expectations, stored, projection)
         assert definition is not None
         found.append(definition)
     if len(stored) > known:
@@ -68,8 +68,10 @@ def _write(lake: Lake, stored: dict[str, Any]) -> None:
     write_durably(lake.storage, lake.definitions, json.dumps(stored, indent=1), "definitions")
 
 
-def rules_of_table(expectations: Mapping[str, ExpectationSettings], table: str | None) -> tuple[Expectation, ...]:
-    """The rules of a table, in the order of their names; None = of the tables that no rule names."""
+def expectations_of_table(
+    expectations: Mapping[str, ExpectationSettings], table: str | None
+) -> tuple[Expectation, ...]:
+    """The expectations of a table, in the order of their names; None = of the tables that no expectation names."""
     return tuple(
         Expectation(name, one.check, one.action)
         for name, one in sorted(expectations.items())
@@ -94,16 +96,17 @@ def _whole(content: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number(
-    rules: tuple[Expectation, ...], stored: dict[str, Any], projection: Projection = AS_SENT
+    expectations: tuple[Expectation, ...], stored: dict[str, Any], projection: Projection = AS_SENT
 ) -> Definition | None:
-    """The definition with these rules and this projection, which is added to `stored` if it is new; None without."""
-    if not rules and not projection:
+    """The definition with these expectations and this projection, which is added to `stored` if it is new; None
+    without."""
+    if not expectations and not projection:
         return None
-    content = {"rules": [vars(rule) for rule in rules], **projection.to_json()}
+    content = {"rules": [vars(expectation) for expectation in expectations], **projection.to_json()}
     if projection.joins:
-        own = _number(rules, stored, replace(projection, joins=()))
+        own = _number(expectations, stored, replace(projection, joins=()))
         base: dict[str, Any] = {"as": own.number} if own else {"rules": []}
         content = {**base, "references": content["references"]}
     number = next((number for number, old in stored.items() if old == content), str(len(stored) + 1))
     stored.setdefault(number, content)
-    return Definition(int(number), rules, projection)
+    return Definition(int(number), expectations, projection)

@@ -1,8 +1,8 @@
 """The paused tables of a lake: which rows wait, and when they are let in.
 
-The last manifest has the pauses, so a pause begins and ends with a unit. A table is let in when its rule was changed in
-the settings, or when a person decided what becomes of the rows that fail it. Until all of its rows have been let in,
-new rows of the table wait behind them.
+The last manifest has the pauses, so a pause begins and ends with a unit. A table is let in when its expectation was
+changed in the settings, or when a person decided what becomes of the rows that fail it. Until all of its rows have been
+let in, new rows of the table wait behind them.
 
 The reasons: docs/decisions/waiting.md.
 """
@@ -26,7 +26,7 @@ from spark_app.model.table_names import TableNames
 from spark_app.tables.definitions import number
 from spark_app.tables.expectations.in_force import ExpectationsInForce
 
-# What the rule does to the rows that are let in.
+# What the expectation does to the rows that are let in.
 ACTION_OF: dict[Failing, Action] = {"quarantine": "quarantine", "land": "warn"}
 
 
@@ -64,7 +64,8 @@ class PausedTables:
         }
 
     def let_in_by(self, definitions: Definitions) -> Definitions:
-        """The definitions for the rows that are let in: each decision of a person changes the action of one rule.
+        """The definitions for the rows that are let in: each decision of a person changes the action of one
+        expectation.
 
         Args:
             definitions: those in force.
@@ -75,15 +76,15 @@ class PausedTables:
         return definitions
 
     def _is_in_force(self, name: str, pause: Pause) -> bool:
-        rule = Expectation(pause.rule, pause.check, "pause")
-        return any(rule in definition.expectations for definition in self._expectations.definitions.every(name))
+        expectation = Expectation(pause.rule, pause.check, "pause")
+        return any(expectation in definition.expectations for definition in self._expectations.definitions.every(name))
 
     def _decide(self, pause: Pause, definition: Definition) -> Definition:
         paused, action = Expectation(pause.rule, pause.check, "pause"), ACTION_OF[pause.failing]
         if paused not in definition.expectations:
             return definition
-        rules = (replace(rule, action=action) if rule == paused else rule for rule in definition.expectations)
-        return number(self._lake, tuple(rules))
+        expectations = (replace(one, action=action) if one == paused else one for one in definition.expectations)
+        return number(self._lake, tuple(expectations))
 
     def after(self, report: Report, released: Mapping[str, int]) -> dict[str, Pause]:
         """The pauses after a unit; `released`: routing name -> waiting rows that it took out of the deferred ones."""
@@ -117,8 +118,8 @@ def say_changes(before: Pauses, after: Pauses) -> None:
     """Log which tables a unit paused, and whose rows have all been let in."""
     for name, pause in after.items():
         if _begins(name, pause, before):
-            remedy = f"change the rule and restart, or decide: protolake resume {name} --failing quarantine|land"
-            said = "table paused: a row fails a rule"
+            remedy = f"change the expectation and restart, or decide: protolake resume {name} --failing quarantine|land"
+            said = "table paused: a row fails an expectation"
             log.error(said, table=name, rule=pause.rule, record=pause.record, remedy=remedy)
     for name in before.keys() - after.keys():
         log.info("table goes on: all waiting rows were let in", table=name)

@@ -1,7 +1,7 @@
-"""Counts how many rows of a lake's history the rules of the settings would pass and fail, and changes nothing.
+"""Counts how many rows of a lake's history the expectations of the settings would pass and fail, and changes nothing.
 
-A backtest reads the rows of silver, and decodes the records that rules keep out of silver again, in this process: it
-needs no Spark, takes no lock, and runs beside the app.
+A backtest reads the rows of silver, and decodes the records that expectations keep out of silver again, in this
+process: it needs no Spark, takes no lock, and runs beside the app.
 """
 
 from spark_app.recovery.backtest.backtester import backtest

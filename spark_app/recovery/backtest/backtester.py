@@ -1,4 +1,4 @@
-"""Checks the history of a lake by the rules of the settings, table by table in streamed batches."""
+"""Checks the history of a lake by the expectations of the settings, table by table in streamed batches."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from spark_app.recovery.backtest.outcomes import COORDINATES, Outcomes, TableOut
 from spark_app.recovery.backtest.scan import scan
 from spark_app.settings.models import ExpectationSettings, Settings
 from spark_app.sources.bronze import Partition
-from spark_app.tables.definitions import rules_of_table
+from spark_app.tables.definitions import expectations_of_table
 from spark_app.tables.expectations.checks import columns_of, needed_columns
-from spark_app.tables.expectations.in_force import as_rules, rules_by_origin, rules_with_columns
+from spark_app.tables.expectations.in_force import as_expectations, rules_by_origin, with_column_names
 from spark_app.tables.expectations.proto_rules import VIOLATED, are_judged
-from spark_app.tables.expectations.types import check_rules_fit
+from spark_app.tables.expectations.types import check_expectations_fit
 from spark_app.tables.sql.engine import failures
 from spark_app.units.worker.placement import Placement
 
@@ -40,16 +40,18 @@ SCHEMA = (pa.field("_schema_id", pa.int64()), pa.field("_schema_guid", pa.string
 
 
 def backtest(settings: Settings, names: Sequence[str] = (), since: float | None = None) -> Outcomes:
-    """Count by table and rule how many rows of history pass and fail. Every row is checked, whatever rules it met when
-    it came. The lake stays as it is.
+    """Count by table and expectation how many rows of history pass and fail. Every row is checked, whatever
+    expectations it met when it came. The lake stays as it is.
 
     Args:
-        names: the rules; empty = all rules of the settings, and those in the .proto if the settings want them.
+        names: the expectations; empty = all expectations of the settings, and those in the .proto if the settings want
+            them.
         since: only rows that landed then or later, in seconds since 1970.
 
     Raises:
-        UsageError: there is no rule of such a name.
-        ConfigurationError: there is no lake or no rule, or a rule does not fit the columns of its tables.
+        UsageError: there is no expectation of such a name.
+        ConfigurationError: there is no lake or no expectation, or an expectation does not fit the columns of its
+            tables.
         UnreachableError: files were removed during the command, or replays moved records all the time.
         ContractError: a table or state file of the lake is damaged.
     """
@@ -59,13 +61,13 @@ def backtest(settings: Settings, names: Sequence[str] = (), since: float | None 
         _refuse_unknown(names, settings.expectations)
     history = History.of(settings, OPEN_TIMEOUT_S)
     by_table = {name: TableExpectations.of(history, name, settings.expectations) for name in history.names}
-    of_schemas = {name for rules in by_table.values() for name in rules.every}
+    of_schemas = {name for expectations in by_table.values() for name in expectations.every}
     _refuse_unknown(names, {*settings.expectations, *of_schemas})
-    wanted = {name: rule for name, rule in settings.expectations.items() if not names or name in names}
-    check_rules_fit(wanted, history.catalog, history.routing, settings.wrapper.names)
-    rules = {name: found.only(names) for name, found in by_table.items()}
-    idle = sorted(wanted.keys() - {name for found in rules.values() for name in found.every})
-    return _Backtester(history, rules, idle, None if since is None else _moment(since)).run()
+    wanted = {name: expectation for name, expectation in settings.expectations.items() if not names or name in names}
+    check_expectations_fit(wanted, history.catalog, history.routing, settings.wrapper.names)
+    expectations = {name: found.only(names) for name, found in by_table.items()}
+    idle = sorted(wanted.keys() - {name for found in expectations.values() for name in found.every})
+    return _Backtester(history, expectations, idle, None if since is None else _moment(since)).run()
 
 
 def _moment(since: float) -> datetime.datetime:
@@ -85,17 +87,18 @@ class _Backtester:
     def __init__(
         self,
         history: History,
-        rules: Mapping[str, TableExpectations],
+        expectations: Mapping[str, TableExpectations],
         idle: Sequence[str],
         since: datetime.datetime | None,
     ):
-        """`rules`: routing name -> the rules of the table. `idle`: the rules that apply to no table."""
+        """`expectations`: routing name -> the expectations of the table. `idle`: the expectations that apply to no
+        table."""
         self._history = history
         self._since = since
-        self._rules = {name: found for name, found in rules.items() if found.every or found.unclear}
-        self._outcomes = {name: TableOutcome.of(found.every) for name, found in self._rules.items()}
+        self._expectations = {name: found for name, found in expectations.items() if found.every or found.unclear}
+        self._outcomes = {name: TableOutcome.of(found.every) for name, found in self._expectations.items()}
         placement = Placement(history.plan(history.lake.storage, 0), history.catalog)
-        self._columns = {name: self._needed(name, placement) for name in self._rules}
+        self._columns = {name: self._needed(name, placement) for name in self._expectations}
         for name, outcome in self._outcomes.items():
             outcome.changed = self._changed(name)
             if self._is_decoded(name):
@@ -128,12 +131,14 @@ class _Backtester:
     def _is_decoded(self, name: str) -> bool:
         """Whether the rows of silver are decoded from bronze: they are not as they were sent, or rules in the .proto
         need their messages."""
-        return bool(self._outcomes[name].changed) or are_judged(rule.check for rule in self._rules[name].checks)
+        return bool(self._outcomes[name].changed) or are_judged(one.check for one in self._expectations[name].checks)
 
     def _changed(self, name: str) -> list[str]:
-        """The columns, casefolded, that rules of the table name, and that rows in silver do not have as they were
-        sent."""
-        named = {column.casefold() for rule in self._rules[name].checks for column in columns_of(rule.name, rule.check)}
+        """The columns, casefolded, that expectations of the table name, and that rows in silver do not have as they
+        were sent."""
+        named = {
+            column.casefold() for one in self._expectations[name].checks for column in columns_of(one.name, one.check)
+        }
         touched = {number: one.names & named for number, one in self._history.projections.items()}
         tables, table = self._history.tables, self._history.settings.tables.layout.silver_of(name)
         schema, found = tables.columns(table), set[str]()
@@ -145,15 +150,15 @@ class _Backtester:
         return sorted(found)
 
     def _needed(self, name: str, placement: Placement, as_sent: bool = False) -> pa.Schema:
-        """The columns to read: those that the rules of the table name, the coordinates, and the time of landing.
+        """The columns to read: those that the expectations of the table name, the coordinates, and the time of landing.
         `as_sent`: in the types of the messages, not of silver."""
         history = self._history
         written = None if as_sent else history.tables.columns(history.settings.tables.layout.silver_of(name))
         own = written or pa.schema([])
         types = pa.schema([*placement.types(history.columns(name)), VIOLATED])
-        named = needed_columns(self._rules[name].checks, own, types)
+        named = needed_columns(self._expectations[name].checks, own, types)
         about = [LINEAGE_SCHEMA.field(column) for column in (*COORDINATES, LANDED_AT)]
-        about += SCHEMA if self._rules[name].by_schema or self._rules[name].unclear else []
+        about += SCHEMA if self._expectations[name].by_schema or self._expectations[name].unclear else []
         return pa.schema([*named, *(field for field in about if field.name not in named.names)])
 
     def _silver_files(self, name: str) -> list[str]:
@@ -164,12 +169,12 @@ class _Backtester:
 
     def _check(self, name: str, storage: Storage, keys: Sequence[str]) -> int:
         """Check the rows of files of a table; returns their number."""
-        table, columns, outcome, count = self._rules[name], self._columns[name], self._outcomes[name], 0
+        table, columns, outcome, count = self._expectations[name], self._columns[name], self._outcomes[name], 0
         since = None if self._since is None else pc.field(LANDED_AT) >= pa.scalar(self._since)
         for batch in scan(storage, keys, columns, columns.names, since):
-            for rules, rows, unclear in table.split(batch):
-                masks = failures(pa.Table.from_batches([rows]), [rule.check for rule in rules])
-                outcome.count(rules, masks, rows)
+            for expectations, rows, unclear in table.split(batch):
+                masks = failures(pa.Table.from_batches([rows]), [expectation.check for expectation in expectations])
+                outcome.count(expectations, masks, rows)
                 outcome.unclear += unclear
             count += batch.num_rows
         return count
@@ -180,8 +185,9 @@ class TableExpectations:
     """
     Attributes:
         usual: of the settings.
-        by_schema: key of a schema as text -> the rules of its rows, where the schema has some.
-        unclear: keys of schemas with several messages whose rules differ; a row does not say which of them it is.
+        by_schema: key of a schema as text -> the expectations of its rows, where the schema has some.
+        unclear: keys of schemas with several messages whose expectations differ; a row does not say which of them it
+            is.
     """
 
     usual: tuple[Expectation, ...]
@@ -190,37 +196,41 @@ class TableExpectations:
 
     @staticmethod
     def of(history: History, name: str, expectations: Mapping[str, ExpectationSettings]) -> TableExpectations:
-        """The rules of a table, by its routing name."""
+        """The expectations of a table, by its routing name."""
         wrapper, action = history.settings.wrapper.names, history.settings.schemas.proto_rules
-        usual = rules_of_table(expectations, name)
-        usual = rules_with_columns(usual, name, history.catalog, history.routing, wrapper)
+        usual = expectations_of_table(expectations, name)
+        usual = with_column_names(usual, name, history.catalog, history.routing, wrapper)
         if action == "off":
             return TableExpectations(usual)
         found: dict[str, set[tuple[Expectation, ...]]] = defaultdict(set)
         room = MAX_EXPECTATIONS - len(usual)
         for (key, _), rules in rules_by_origin(name, history.catalog, history.routing, room):
-            found[str(key)].add((*usual, *as_rules(rules, action)))
-        clear = {key: next(iter(rules)) for key, rules in found.items() if len(rules) == 1}
+            found[str(key)].add((*usual, *as_expectations(rules, action)))
+        clear = {key: next(iter(expectations)) for key, expectations in found.items() if len(expectations) == 1}
         return TableExpectations(usual, clear, frozenset(found.keys() - clear.keys()))
 
     def only(self, names: Collection[str]) -> TableExpectations:
-        """The rules with these names; all if there are no names."""
+        """The expectations with these names; all if there are no names."""
         if not names:
             return self
-        by_schema = {key: tuple(r for r in rules if r.name in names) for key, rules in self.by_schema.items()}
-        return TableExpectations(tuple(rule for rule in self.usual if rule.name in names), by_schema, self.unclear)
+        by_schema = {
+            key: tuple(r for r in expectations if r.name in names) for key, expectations in self.by_schema.items()
+        }
+        return TableExpectations(tuple(one for one in self.usual if one.name in names), by_schema, self.unclear)
 
     @property
     def every(self) -> dict[str, Expectation]:
-        """Name -> a rule of this name."""
-        return {rule.name: rule for rules in (self.usual, *self.by_schema.values()) for rule in rules}
+        """Name -> an expectation of this name."""
+        return {one.name: one for expectations in (self.usual, *self.by_schema.values()) for one in expectations}
 
     @property
     def checks(self) -> list[Expectation]:
-        return list(dict.fromkeys(rule for rules in (self.usual, *self.by_schema.values()) for rule in rules))
+        return list(
+            dict.fromkeys(one for expectations in (self.usual, *self.by_schema.values()) for one in expectations)
+        )
 
     def split(self, rows: pa.RecordBatch) -> Iterator[tuple[tuple[Expectation, ...], pa.RecordBatch, int]]:
-        """(rules, the rows that they apply to, how many of these also have rules that are unclear)."""
+        """(expectations, the rows that they apply to, how many of these also have expectations that are unclear)."""
         if not self.by_schema and not self.unclear:
             yield self.usual, rows, 0
             return

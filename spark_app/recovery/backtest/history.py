@@ -81,8 +81,8 @@ class History:
         return self.ledger.catalog()
 
     def plan(self, storage: Storage, buffer_bytes: int) -> TaskPlan:
-        """The plan of a task that decodes records of bronze into `storage`, checks no rules and resolves no schemas. If
-        the settings want rules in the .proto, the rows have those that they violate.
+        """The plan of a task that decodes records of bronze into `storage`, checks no expectations and resolves no
+        schemas. If the settings want rules in the .proto, the rows have those that they violate.
 
         Args:
             buffer_bytes: decoded bytes that the task holds before it writes files.

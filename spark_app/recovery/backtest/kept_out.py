@@ -1,4 +1,5 @@
-"""Finds records, those in a silver table and those that rules keep out of silver, and decodes the latter from bronze.
+"""Finds records, those in a silver table and those that expectations keep out of silver, and decodes the latter from
+bronze.
 
 A record is kept out while it is in quarantine with the cause `expect_failed`, or among the dropped records, and is not
 in `resolved_events`; and while its table is paused.
@@ -42,7 +43,7 @@ class Records:
         self._since = since
 
     def kept_out(self) -> dict[Partition, np.ndarray]:
-        """The ascending offsets of the records that rules keep out of silver, by partition."""
+        """The ascending offsets of the records that expectations keep out of silver, by partition."""
         layout = self._history.settings.tables.layout
         by_rules = pc.field("cause") == Cause.EXPECT_FAILED.value
         if self._since is not None:  # a record is kept out when it lands, or later

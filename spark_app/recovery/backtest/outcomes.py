@@ -1,4 +1,4 @@
-"""How many rows pass and fail each rule, by table."""
+"""How many rows pass and fail each expectation, by table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pyarrow as pa
 from spark_app.model.definitions import Expectation
 
 COORDINATES = ("_topic", "_partition", "_offset")
-MOST_NAMED = 5  # failing rows of each table and rule
+MOST_NAMED = 5  # failing rows of each table and expectation
 
 
 @dataclass
-class RuleOutcome:
+class ExpectationOutcome:
     """
     Attributes:
         checked, failed: rows.
@@ -34,31 +34,31 @@ class TableOutcome:
     """
     Attributes:
         silver: rows of silver that were checked.
-        changed: columns of the rules that projections have changed in silver: its rows were decoded from bronze.
-        bronze: records that rules keep out of silver; they were decoded from bronze and checked.
-        rules: name -> outcome, for each rule that applies to the table.
+        changed: columns of the expectations that projections have changed in silver: its rows were decoded from bronze.
+        bronze: records that expectations keep out of silver; they were decoded from bronze and checked.
+        expectations: name -> outcome, for each expectation that applies to the table.
         unclear: rows of schemas with several messages whose rules in the .proto differ; only others were checked.
     """
 
     silver: int = 0
     bronze: int = 0
-    rules: dict[str, RuleOutcome] = field(default_factory=dict)
+    expectations: dict[str, ExpectationOutcome] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
     unclear: int = 0
 
     @staticmethod
     def of(names: Iterable[str]) -> TableOutcome:
-        return TableOutcome(rules={name: RuleOutcome() for name in names})
+        return TableOutcome(expectations={name: ExpectationOutcome() for name in names})
 
-    def count(self, rules: Sequence[Expectation], masks: np.ndarray, rows: pa.RecordBatch) -> None:
+    def count(self, expectations: Sequence[Expectation], masks: np.ndarray, rows: pa.RecordBatch) -> None:
         """Count failing rows.
 
         Args:
-            masks: for each row a bitmask of the rules that it fails, see `engine.failures`.
+            masks: for each row a bitmask of the expectations that it fails, see `engine.failures`.
             rows: have the columns `COORDINATES`.
         """
-        for bit, rule in enumerate(rules):
-            outcome = self.rules[rule.name]
+        for bit, expectation in enumerate(expectations):
+            outcome = self.expectations[expectation.name]
             failing = np.flatnonzero(masks >> bit & 1)
             outcome.checked += len(masks)
             outcome.failed += len(failing)
@@ -72,9 +72,9 @@ class Outcomes:
     """
     Attributes:
         since: only rows that landed then or later were checked; None = all rows.
-        tables: table -> outcome, for each silver table that a rule applies to.
-        undecodable: reason -> records that rules keep out of silver, and that cannot be decoded now.
-        idle: the rules that apply to no table that exists.
+        tables: table -> outcome, for each silver table that an expectation applies to.
+        undecodable: reason -> records that expectations keep out of silver, and that cannot be decoded now.
+        idle: the expectations that apply to no table that exists.
     """
 
     since: datetime.datetime | None
@@ -94,14 +94,14 @@ class Outcomes:
 
 def _to_json(outcome: TableOutcome) -> dict[str, Any]:
     names = [column.removeprefix("_") for column in COORDINATES]
-    rules = {
+    expectations = {
         name: {
-            "passed": rule.checked - rule.failed,
-            "failed": rule.failed,
-            "rows": [dict(zip(names, row, strict=True)) for row in rule.rows],
+            "passed": expectation.checked - expectation.failed,
+            "failed": expectation.failed,
+            "rows": [dict(zip(names, row, strict=True)) for row in expectation.rows],
         }
-        for name, rule in outcome.rules.items()
+        for name, expectation in outcome.expectations.items()
     }
-    found = {"silver": outcome.silver, "bronze": outcome.bronze, "rules": rules}
+    found = {"silver": outcome.silver, "bronze": outcome.bronze, "rules": expectations}
     more = {"changed": outcome.changed, "unclear": outcome.unclear}
     return found | {name: one for name, one in more.items() if one}

@@ -96,7 +96,7 @@ def check_columns(
 
     Args:
         schemas: columns of the messages that may come; the check has to bind on at least one of them.
-        required: columns of the tables that exist and that the rule applies to; the check has to bind on each.
+        required: columns of the tables that exist and that the expectation applies to; the check has to bind on each.
         aliases: the other names of the columns, where they have some.
 
     Raises:
@@ -172,7 +172,7 @@ def _check_characters(check: str) -> None:
 
 
 def _too_deep() -> _Refused:
-    return _Refused(f"is nested more than {MAX_DEPTH} deep; make it two rules")
+    return _Refused(f"is nested more than {MAX_DEPTH} deep; make it two expectations")
 
 
 def _parse(check: str) -> Any:
@@ -202,12 +202,12 @@ def _one_expression(text: str) -> tuple[str, Any]:
     node = parsed["statements"][0]["node"] if len(parsed["statements"]) == 1 else {}
     selected = node.get("select_list", [])
     if len(selected) != 1:
-        raise _Refused("is more than one expression; make it one, or several rules")
+        raise _Refused("is more than one expression; make it one, or several expectations")
     more = [part for part in EMPTY if node[part]]
     if more or node["from_table"]["type"] != "EMPTY" or node["cte_map"]["map"] or node["type"] != "SELECT_NODE":
         raise _Refused("is a query (FROM, WHERE, ORDER BY ...); write only the expression")
     if selected[0]["alias"] and selected[0]["class"] != "STAR":
-        raise _Refused("has an alias (AS ...); the rule has its name already")
+        raise _Refused("has an alias (AS ...); the expectation has its name already")
     return serialized, selected[0]
 
 
@@ -267,8 +267,8 @@ def _error(setting: str, text: str) -> ConfigurationError:
     return ConfigurationError(one_line(f"{setting}: {text}")[:MAX_TEXT])
 
 
-def needed_columns(rules: Iterable[Expectation], own: pa.Schema, types: pa.Schema) -> pa.Schema:
-    """The columns that the rules name, sorted by name; case does not count.
+def needed_columns(expectations: Iterable[Expectation], own: pa.Schema, types: pa.Schema) -> pa.Schema:
+    """The columns that the expectations name, sorted by name; case does not count.
 
     Args:
         own: the columns that the rows have.
@@ -277,7 +277,7 @@ def needed_columns(rules: Iterable[Expectation], own: pa.Schema, types: pa.Schem
     Raises:
         ConfigurationError: a check is refused.
     """
-    return fields_named({name for rule in rules for name in columns_of(rule.name, rule.check)}, own, types)
+    return fields_named({name for one in expectations for name in columns_of(one.name, one.check)}, own, types)
 
 
 def fields_named(names: Iterable[str], own: pa.Schema, types: pa.Schema) -> pa.Schema:
@@ -289,9 +289,9 @@ def fields_named(names: Iterable[str], own: pa.Schema, types: pa.Schema) -> pa.S
     return pa.schema([known[name] for name in wanted if name in known])
 
 
-def select_needed(rows: pa.Table, rules: Iterable[Expectation], types: pa.Schema) -> pa.Table:
+def select_needed(rows: pa.Table, expectations: Iterable[Expectation], types: pa.Schema) -> pa.Table:
     """The rows with the columns of `needed_columns`, and at least one column; those that they lack are NULL."""
-    return select_fields(rows, needed_columns(rules, rows.schema, types))
+    return select_fields(rows, needed_columns(expectations, rows.schema, types))
 
 
 def select_fields(rows: pa.Table, fields: pa.Schema) -> pa.Table:

@@ -1,7 +1,8 @@
-"""The rules that rows have to meet: those of the settings, and those in the .proto of the schema that wrote the row.
+"""The expectations that rows have to meet: those of the settings, and the rules in the .proto of the schema that wrote
+the row.
 
-A rule of the settings may call a column by another name. Its definition has the name of the column in the table at
-hand, so whoever reads a definition needs no other names. The rules in the .proto are found anew when a schema is
+An expectation of the settings may call a column by another name. Its definition has the name of the column in the table
+at hand, so whoever reads a definition needs no other names. The rules in the .proto are found anew when a schema is
 resolved or a table gets another message type, so they are in force before the first row of the schema lands.
 """
 
@@ -48,8 +49,8 @@ class ExpectationsInForce:
         self._own: Mapping[str, Definition] = {}
         self._by_origin: Mapping[str, Mapping[Origin, Definition]] = {}
         self._found_for: tuple[Catalog, Routing, Definitions] | None = None
-        self._said: set[Found] = set()
-        self._unclear: set[tuple[str, ...]] = set()  # that the log says
+        self._logged: set[Found] = set()
+        self._unclear: set[tuple[str, ...]] = set()
         self.renew()
 
     @property
@@ -71,7 +72,8 @@ class ExpectationsInForce:
         return self.definitions
 
     def _find_own(self, catalog: Catalog, routing: Routing) -> Iterator[tuple[str, Definition]]:
-        """(routing name, definition) of the tables for which a rule of the settings has another name of a column."""
+        """(routing name, definition) of the tables for which an expectation of the settings has another name of a
+        column."""
         written: dict[Hashable, tuple[Expectation, ...]] = {}
         kinds: dict[str, Hashable] = {}
         for name, messages in routing.messages.items() if catalog.aliases else ():
@@ -81,8 +83,8 @@ class ExpectationsInForce:
             kind = messages, routing.fixed.get(name), usual
             kinds[name] = kind
             if kind not in written:
-                written[kind] = rules_with_columns(usual.expectations, name, catalog, routing, self._wrapper)
-                self._say_unclear(name, usual.expectations, catalog, routing)
+                written[kind] = with_column_names(usual.expectations, name, catalog, routing, self._wrapper)
+                self._log_unclear(name, usual.expectations, catalog, routing)
         several = list(dict.fromkeys(written.values()))
         numbered = dict(zip(several, number_all(self._lake, ((one, AS_SENT) for one in several)), strict=True))
         for name in kinds:
@@ -90,13 +92,13 @@ class ExpectationsInForce:
             if definition != self.of_settings.of(name):
                 yield name, definition
 
-    def _say_unclear(self, name: str, rules: Iterable[Expectation], catalog: Catalog, routing: Routing) -> None:
+    def _log_unclear(self, name: str, expectations: Iterable[Expectation], catalog: Catalog, routing: Routing) -> None:
         columns, aliases = _names_in(name, catalog, routing, self._wrapper)
-        for rule in rules:
-            for column, other in unclear_names(columns_of(rule.name, rule.check), columns, aliases):
-                if (name, rule.name, column) not in self._unclear:
-                    self._unclear.add((name, rule.name, column))
-                    log.warning(UNCLEAR, table=name, rule=rule.name, column=column, not_column=other)
+        for expectation in expectations:
+            for column, other in unclear_names(columns_of(expectation.name, expectation.check), columns, aliases):
+                if (name, expectation.name, column) not in self._unclear:
+                    self._unclear.add((name, expectation.name, column))
+                    log.warning(UNCLEAR, table=name, rule=expectation.name, column=column, not_column=other)
 
     def _find(self, catalog: Catalog, routing: Routing, action: Action) -> dict[str, Mapping[Origin, Definition]]:
         """Tables that are alike share one mapping, because the definitions travel with every task."""
@@ -106,28 +108,30 @@ class ExpectationsInForce:
             usual = self._own.get(name, self.of_settings.of(name))
             kinds[name] = kind = (messages, routing.fixed.get(name), usual)
             if kind not in alike:
-                rules = () if usual is None else usual.expectations
-                alike[kind] = dict(self._rules_of(name, catalog, routing, rules, action))
-        several = list(dict.fromkeys(rules for by_origin in alike.values() for rules in by_origin.values()))
+                expectations = () if usual is None else usual.expectations
+                alike[kind] = dict(self._with_proto_rules(name, catalog, routing, expectations, action))
+        several = list(dict.fromkeys(one for by_origin in alike.values() for one in by_origin.values()))
         numbered = dict(zip(several, number_all(self._lake, ((one, AS_SENT) for one in several)), strict=True))
         shared = {
-            kind: {origin: numbered[rules] for origin, rules in by_origin.items()} for kind, by_origin in alike.items()
+            kind: {origin: numbered[expectations] for origin, expectations in by_origin.items()}
+            for kind, by_origin in alike.items()
         }
         return {name: shared[kind] for name, kind in kinds.items()}
 
-    def _rules_of(
-        self, name: str, catalog: Catalog, routing: Routing, rules: tuple[Expectation, ...], action: Action
+    def _with_proto_rules(
+        self, name: str, catalog: Catalog, routing: Routing, expectations: tuple[Expectation, ...], action: Action
     ) -> Iterator[tuple[Origin, tuple[Expectation, ...]]]:
-        """The rules of a table's rows whose schema has some; `rules` are those of the settings, and come first."""
-        for origin, found in rules_by_origin(name, catalog, routing, MAX_EXPECTATIONS - len(rules)):
-            self._say_left_out(origin, found)
+        """The expectations of a table's rows whose schema has rules; `expectations` are those of the settings, and come
+        first."""
+        for origin, found in rules_by_origin(name, catalog, routing, MAX_EXPECTATIONS - len(expectations)):
+            self._log_left_out(origin, found)
             if found.checks:
-                yield origin, (*rules, *as_rules(found, action))
+                yield origin, (*expectations, *as_expectations(found, action))
 
-    def _say_left_out(self, origin: Origin, found: Found) -> None:
-        if not found.left_out or found in self._said:
+    def _log_left_out(self, origin: Origin, found: Found) -> None:
+        if not found.left_out or found in self._logged:
             return
-        self._said.add(found)
+        self._logged.add(found)
         schema, message = origin
         for one in found.left_out[:MOST_NAMED]:
             rule, path, reason = one.rule[:100], one.path[:200], one.reason
@@ -144,12 +148,12 @@ class ExpectationsInForce:
             log.warning("more rules in the .proto are not checked", schema=schema, message=message, rules=more)
 
 
-def rules_with_columns(
-    rules: Iterable[Expectation], name: str, catalog: Catalog, routing: Routing, wrapper: Wrapper | None
+def with_column_names(
+    expectations: Iterable[Expectation], name: str, catalog: Catalog, routing: Routing, wrapper: Wrapper | None
 ) -> tuple[Expectation, ...]:
-    """Rules of the settings with the columns of a table by their own names."""
+    """Expectations of the settings with the columns of a table by their own names."""
     columns, aliases = _names_in(name, catalog, routing, wrapper)
-    return tuple(replace(rule, check=write_columns(rule.check, columns, aliases)) for rule in rules)
+    return tuple(replace(one, check=write_columns(one.check, columns, aliases)) for one in expectations)
 
 
 def _names_in(name: str, catalog: Catalog, routing: Routing, wrapper: Wrapper | None) -> tuple[pa.Schema, Aliases]:
@@ -159,7 +163,7 @@ def _names_in(name: str, catalog: Catalog, routing: Routing, wrapper: Wrapper | 
     return columns, table_aliases(messages, catalog)
 
 
-def as_rules(found: Found, action: Action) -> tuple[Expectation, ...]:
+def as_expectations(found: Found, action: Action) -> tuple[Expectation, ...]:
     return tuple(Expectation(name, check, action) for name, check in found.checks)
 
 

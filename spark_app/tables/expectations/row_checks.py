@@ -1,8 +1,8 @@
-"""Checks rows of silver by the rules of their tables, before they are written.
+"""Checks rows of silver by the expectations of their tables, before they are written.
 
-A row that fails a rule with the action pause pauses its table, and then no row of the table lands. A row that fails a
-rule with the action quarantine is quarantined; one that fails only rules with the action drop is dropped; all other
-rows land. Rows of all tables with one definition are checked together.
+A row that fails an expectation with the action pause pauses its table, and then no row of the table lands. A row that
+fails a expectation with the action quarantine is quarantined; one that fails only expectations with the action drop is
+dropped; all other rows land. Rows of all tables with one definition are checked together.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from spark_app.tables.route import Routed, pick
 from spark_app.tables.sql.engine import failures
 
 KEEP_OUT: tuple[Action, ...] = ("quarantine", "drop")
-BY_RANK: tuple[Action, ...] = (*KEEP_OUT, "warn")  # of the actions of the rules that a row fails, the first wins
+BY_RANK: tuple[Action, ...] = (*KEEP_OUT, "warn")  # of the actions of the expectations that a row fails, the first wins
 
 
 @dataclass(frozen=True)
 class KeptOut:
-    """Rows that do not land because they fail the same rules.
+    """Rows that do not land because they fail the same expectations.
 
     Attributes:
         rows: their positions.
         action: quarantine or drop.
-        rules: the failed rules that keep them out, in the order of the definition.
+        rules: the names of the failed expectations that keep them out, in the order of the definition.
     """
 
     rows: np.ndarray
@@ -45,9 +45,9 @@ class Checked:
     Attributes:
         numbers: for each row the number of its definition, 0 = none; None if no row has one.
         kept_out: the rows that do not land.
-        counts: routing name -> rule -> [passed, failed], in rows.
-        by_action: routing name -> action -> rows that fail rules and that this action is applied to.
-        failing: routing name -> (the position of the first row that pauses the table, the rule).
+        counts: routing name -> expectation -> [passed, failed], in rows.
+        by_action: routing name -> action -> rows that fail expectations and that this action is applied to.
+        failing: routing name -> (the position of the first row that pauses the table, the expectation).
     """
 
     numbers: np.ndarray | None = None
@@ -78,16 +78,16 @@ def check(
     """
     checked = Checked()
     for definition, own in _by_definition(routed, codes, definitions, origin):
-        places = np.flatnonzero(np.isin(codes, own))
-        needed = select_needed(pick(rows, places), definition.expectations, types)
-        masks = failures(needed, [rule.check for rule in definition.expectations])
+        positions = np.flatnonzero(np.isin(codes, own))
+        needed = select_needed(pick(rows, positions), definition.expectations, types)
+        masks = failures(needed, [expectation.check for expectation in definition.expectations])
         if checked.numbers is None:
             checked.numbers = np.zeros(len(codes), np.int64)
-        checked.numbers[places] = definition.number
-        _count(checked.counts, routed, codes[places], masks, definition.expectations)
-        _count_by_action(checked.by_action, routed, codes[places], masks, definition.expectations)
-        checked.kept_out += _kept_out(places, masks, definition)
-        checked.failing |= _failing(routed, codes, places, masks, definition.expectations)
+        checked.numbers[positions] = definition.number
+        _count(checked.counts, routed, codes[positions], masks, definition.expectations)
+        _count_by_action(checked.by_action, routed, codes[positions], masks, definition.expectations)
+        checked.kept_out += _kept_out(positions, masks, definition)
+        checked.failing |= _failing(routed, codes, positions, masks, definition.expectations)
     return checked
 
 
@@ -109,17 +109,17 @@ def _count(
     routed: Routed,
     codes: np.ndarray,
     masks: np.ndarray,
-    rules: tuple[Expectation, ...],
+    expectations: tuple[Expectation, ...],
 ) -> None:
-    """Count by table and rule how many rows pass and fail."""
+    """Count by table and expectation how many rows pass and fail."""
     every = np.bincount(codes, minlength=len(routed.results))
     some = np.flatnonzero(masks)
     codes, masks = codes[some], masks[some]
-    failing = [np.bincount(codes[masks >> bit & 1 == 1], minlength=len(every)) for bit in range(len(rules))]
+    failing = [np.bincount(codes[masks >> bit & 1 == 1], minlength=len(every)) for bit in range(len(expectations))]
     for code in np.flatnonzero(every).tolist():
         table = counts.setdefault(str(routed.results[code].name), {})
-        for rule, failed in zip(rules, failing, strict=True):
-            entry = table.setdefault(rule.name, [0, 0])
+        for expectation, failed in zip(expectations, failing, strict=True):
+            entry = table.setdefault(expectation.name, [0, 0])
             entry[0] += int(every[code] - failed[code])
             entry[1] += int(failed[code])
 
@@ -129,39 +129,40 @@ def _count_by_action(
     routed: Routed,
     codes: np.ndarray,
     masks: np.ndarray,
-    rules: tuple[Expectation, ...],
+    expectations: tuple[Expectation, ...],
 ) -> None:
-    """Count by table and action the rows that fail rules, each once."""
+    """Count by table and action the rows that fail expectations, each once."""
     for action in BY_RANK if masks.any() else ():
-        failed = masks & _bits(rules, action) != 0
+        failed = masks & _bits(expectations, action) != 0
         found, rows = np.unique(codes[failed], return_counts=True)
         for code, count in zip(found.tolist(), rows.tolist(), strict=True):
             add_counts(counts.setdefault(str(routed.results[code].name), {}), {action: count})
         codes, masks = codes[~failed], masks[~failed]
 
 
-def _bits(rules: tuple[Expectation, ...], action: Action) -> int:
-    """The bits of the rules with this action."""
-    return sum(1 << bit for bit, rule in enumerate(rules) if rule.action == action)
+def _bits(expectations: tuple[Expectation, ...], action: Action) -> int:
+    """The bits of the expectations with this action."""
+    return sum(1 << bit for bit, expectation in enumerate(expectations) if expectation.action == action)
 
 
 def _failing(
-    routed: Routed, codes: np.ndarray, places: np.ndarray, masks: np.ndarray, rules: tuple[Expectation, ...]
+    routed: Routed, codes: np.ndarray, positions: np.ndarray, masks: np.ndarray, expectations: tuple[Expectation, ...]
 ) -> Iterator[tuple[str, tuple[int, Expectation]]]:
-    """For each table with a row that fails a rule with the action pause: the first such row, and the rule."""
-    bits = [bit for bit, rule in enumerate(rules) if rule.action == "pause"]
+    """For each table with a row that fails an expectation with the action pause: the first such row, and the
+    expectation."""
+    bits = [bit for bit, expectation in enumerate(expectations) if expectation.action == "pause"]
     failed = np.flatnonzero(masks & sum(1 << bit for bit in bits))
-    for code, first in zip(*np.unique(codes[places[failed]], return_index=True), strict=True):
+    for code, first in zip(*np.unique(codes[positions[failed]], return_index=True), strict=True):
         row = failed[first]
-        rule = next(rules[bit] for bit in bits if masks[row] >> bit & 1)
-        yield str(routed.results[code].name), (int(places[row]), rule)
+        expectation = next(expectations[bit] for bit in bits if masks[row] >> bit & 1)
+        yield str(routed.results[code].name), (int(positions[row]), expectation)
 
 
-def _kept_out(places: np.ndarray, masks: np.ndarray, definition: Definition) -> Iterator[KeptOut]:
-    """The rows that fail rules which keep them out, by these rules."""
+def _kept_out(positions: np.ndarray, masks: np.ndarray, definition: Definition) -> Iterator[KeptOut]:
+    """The rows that fail expectations which keep them out, by these expectations."""
     bits: Mapping[Action, int] = {action: _bits(definition.expectations, action) for action in KEEP_OUT}
     failed = masks & sum(bits.values())
     for mask in np.unique(failed[failed != 0]).tolist():
         action: Action = "quarantine" if mask & bits["quarantine"] else "drop"
-        names = tuple(rule.name for bit, rule in enumerate(definition.expectations) if mask >> bit & 1)
-        yield KeptOut(places[failed == mask], action, names, definition.number)
+        names = tuple(expectation.name for bit, expectation in enumerate(definition.expectations) if mask >> bit & 1)
+        yield KeptOut(positions[failed == mask], action, names, definition.number)

@@ -1,4 +1,4 @@
-"""Compares the rules of the settings with the columns of the lake, before a row is checked by them."""
+"""Compares the expectations of the settings with the columns of the lake, before a row is checked by them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from spark_app.tables.expectations.checks import check_columns
 from spark_app.tables.route import Routing
 
 
-def check_rules_fit(
+def check_expectations_fit(
     expectations: Mapping[str, ExpectationSettings], catalog: Catalog, routing: Routing, wrapper: Wrapper | None
 ) -> None:
-    """Check that each rule is an expression on columns that some schema has, and is true or false for the types of all
-    its tables. While no schema is known, only the expressions are checked.
+    """Check that each expectation is an expression on columns that some schema has, and is true or false for the types
+    of all its tables. While no schema is known, only the expressions are checked.
 
     Raises:
-        ConfigurationError: the text names the rule.
+        ConfigurationError: the text names the expectation.
     """
     tables = {
         name: table_columns(messages, catalog.columns, wrapper, routing.fixed.get(name))
@@ -33,9 +33,9 @@ def check_rules_fit(
     for name, messages in routing.messages.items():
         aliases[tables[name]] = merge_aliases((aliases.get(tables[name], {}), table_aliases(messages, catalog)))
     known = _distinct([*tables.values(), *catalog.columns.values()])
-    for name, rule in expectations.items():
-        required = _distinct([tables[table] for table in rule.tables or tables if table in tables])
-        check_columns(name, rule.check, known, required, aliases)
+    for name, expectation in expectations.items():
+        required = _distinct([tables[table] for table in expectation.tables or tables if table in tables])
+        check_columns(name, expectation.check, known, required, aliases)
 
 
 def _distinct(schemas: list[pa.Schema]) -> list[pa.Schema]:

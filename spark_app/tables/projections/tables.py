@@ -149,7 +149,7 @@ class TableProjections:
         """The definitions with the projections of all tables; new ones are durable.
 
         Args:
-            base: the definitions by rules.
+            base: the definitions by expectations.
 
         Raises:
             ConfigurationError: the key of `hmac()` cannot be read, or a reference table, of which the lake has no
@@ -161,7 +161,9 @@ class TableProjections:
         key = self._fingerprint()
         resolved = {name: _with_key(self._resolve(name, catalog, routing), key) for name in routing.messages}
         projections = {name: projection for name, projection in resolved.items() if projection}
-        self._number_new((rules, p) for name, p in projections.items() for rules in _rules_of(base, name))
+        self._number_new(
+            (expectations, p) for name, p in projections.items() for expectations in _expectations_of(base, name)
+        )
         own, by_origin = dict(base.own), dict(base.by_origin)
         for name, projection in projections.items():
             old = base.of(name)
@@ -393,8 +395,8 @@ class TableProjections:
                 )
 
 
-def _rules_of(base: Definitions, name: str) -> Iterator[tuple[Expectation, ...]]:
-    """The rules that rows of a table may meet; at least none at all."""
+def _expectations_of(base: Definitions, name: str) -> Iterator[tuple[Expectation, ...]]:
+    """The expectations that rows of a table may meet; at least none at all."""
     yield () if (usual := base.of(name)) is None else usual.expectations
     yield from (one.expectations for one in base.by_origin.get(name, {}).values())
 

@@ -12,7 +12,7 @@ import pytest
 from spark_app.app.cli import entry
 from spark_app.app.text import outcome_lines
 from spark_app.model.errors import ExitCode
-from spark_app.recovery.backtest.outcomes import Outcomes, RuleOutcome, TableOutcome
+from spark_app.recovery.backtest.outcomes import ExpectationOutcome, Outcomes, TableOutcome
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
 from tests.unit.recovery.test_backtest import FOUR, IN_FORCE, UNO
@@ -102,5 +102,5 @@ def test_what_is_wrong_is_said_in_one_line(
     ],
 )
 def test_a_share_is_never_rounded_to_all_or_nothing(failed: int, checked: int, share: str) -> None:
-    table = TableOutcome(silver=checked, rules={"one": RuleOutcome(checked, failed)})
+    table = TableOutcome(silver=checked, expectations={"one": ExpectationOutcome(checked, failed)})
     assert outcome_lines(Outcomes(None, {UNO: table}, {}, []))[1].split(maxsplit=4)[4] == share

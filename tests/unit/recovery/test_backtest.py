@@ -51,7 +51,11 @@ def with_rules(lake: SmallLake, **checks: str | tuple[str, ...]) -> Settings:
 
 def counts(outcomes: Outcomes, rule: str) -> dict[str, tuple[int, int, int]]:
     """Table -> rows of silver, rows from bronze, failed."""
-    return {t: (o.silver, o.bronze, o.rules[rule].failed) for t, o in outcomes.tables.items() if rule in o.rules}
+    return {
+        t: (o.silver, o.bronze, o.expectations[rule].failed)
+        for t, o in outcomes.tables.items()
+        if rule in o.expectations
+    }
 
 
 def digests(root: Path) -> dict[str, str]:
@@ -99,8 +103,8 @@ def test_counts_are_those_of_plain_python(tmp_path: Path) -> None:
         assert min(len(out), found.silver) > 20
         for name, (_, passes) in TRIED.items():
             failing = {("t", row["partition"], row["offset"]) for row in own if not passes(row)}
-            assert found.rules[name].failed == len(failing) > 0, name
-            named = found.rules[name].rows
+            assert found.expectations[name].failed == len(failing) > 0, name
+            named = found.expectations[name].rows
             assert (len(set(named)), set(named) <= failing) == (min(5, len(failing)), True), name
 
 
@@ -108,7 +112,7 @@ def test_the_first_failing_rows_of_silver_are_named(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, {})
     lake.take(batch_of([bet("uno", "a", number % 2) for number in range(8)]))
     lake.take(batch_of([bet("uno", "a", 0) for _ in range(3)], first=8))
-    [rule] = backtest(with_rules(lake, one="bet = 1")).tables[UNO].rules.values()
+    [rule] = backtest(with_rules(lake, one="bet = 1")).tables[UNO].expectations.values()
     assert (rule.failed, rule.rows) == (7, [("t", 0, offset) for offset in (0, 2, 4, 6, 8)])
 
 
@@ -125,7 +129,7 @@ def test_only_the_named_rules_and_the_tables_of_a_rule_are_checked(tmp_path: Pat
     lake.take(batch_of([bet("uno", "a", 9), bet("hearts", "a", 1)]))
     settings = with_rules(lake, a="bet > 5", b=("bet > 5", "hearts", "chess"), c=("bet > 5", "chess"), bad="nosuch > 5")
     outcomes = backtest(settings, ["b", "c"])
-    assert {table: list(found.rules) for table, found in outcomes.tables.items()} == {HEARTS: ["b"]}
+    assert {table: list(found.expectations) for table, found in outcomes.tables.items()} == {HEARTS: ["b"]}
     assert (counts(outcomes, "b"), outcomes.idle) == ({HEARTS: (1, 0, 1)}, ["c"])
 
 

@@ -98,7 +98,7 @@ def test_a_rule_names_an_alias_by_either_name(
     assert game.rows("score") == [(order[0],), (order[1],), (9,), (9,)]
     assert game.quarantined() == ["expect_failed"] * 2
     game.check()
-    found = backtest(game.lake.settings).tables["silver_uno_events"].rules["r"]
+    found = backtest(game.lake.settings).tables["silver_uno_events"].expectations["r"]
     assert (found.checked, found.failed) == (6, 4)
 
 

@@ -179,7 +179,7 @@ def test_resume_of_one_table_leaves_the_others_paused(tmp_path: Path) -> None:
     lake = PausableLake(tmp_path, SANE)
     lake.send(bad("uno"), bad("hearts"), good("hearts"), good("uno"))
     lake.resume("uno", "land")
-    assert notes(lake) == ["the table hearts is paused: t/0@1 fails the rule sane, and 2 rows wait"]
+    assert notes(lake) == ["the table hearts is paused: t/0@1 fails the expectation sane, and 2 rows wait"]
     assert (lake.drain(), lake.paused) == (1, {"hearts": ("sane", "t/0@1", 2)})
     assert (lake.offsets(UNO), lake.offsets(HEARTS)) == ([0, 3], [])
     assert faults(lake) == {}

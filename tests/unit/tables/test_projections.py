@@ -231,10 +231,10 @@ def test_a_backtest_decodes_rows_whose_columns_silver_has_changed(tmp_path: Path
     )
     outcomes = backtest(lake.settings)
     uno, poker = outcomes.tables[UNO], outcomes.tables[POKER]
-    assert (uno.silver, uno.bronze, uno.rules["known"].failed, uno.rules["quick"].failed) == (10, 0, 5, 5)
-    assert (poker.silver, poker.rules["known"].failed, uno.changed) == (1, 1, ["gamer_id"])
+    assert (uno.silver, uno.bronze, uno.expectations["known"].failed, uno.expectations["quick"].failed) == (10, 0, 5, 5)
+    assert (poker.silver, poker.expectations["known"].failed, uno.changed) == (1, 1, ["gamer_id"])
     only = backtest(lake.settings, ["quick"]).tables[UNO]
-    assert (only.silver, only.rules["quick"].failed, only.changed) == (10, 5, [])
+    assert (only.silver, only.expectations["quick"].failed, only.changed) == (10, 5, [])
     assert outcomes.to_json()["tables"][UNO]["changed"] == ["gamer_id"]
     assert any("decoded from bronze: silver changes gamer_id" in line for line in outcome_lines(outcomes))
 

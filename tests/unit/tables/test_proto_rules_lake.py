@@ -130,7 +130,7 @@ def test_a_table_of_several_messages(tmp_path: Path) -> None:
     assert rows(lake, UNO, "_offset") == [(0,), (3,)]
     assert faults(lake) == {}
     found = backtest(lake.settings)
-    assert (found.tables[UNO].rules, found.tables[UNO].unclear) == ({}, 4)
+    assert (found.tables[UNO].expectations, found.tables[UNO].unclear) == ({}, 4)
     assert f"not checked by rules in the .proto: 4 rows of {UNO}, of unclear messages" in outcome_lines(found)
 
 
@@ -207,7 +207,7 @@ def test_a_backtest_checks_each_row_by_its_schema(tmp_path: Path) -> None:
     assert {name: (one["passed"], one["failed"]) for name, one in found["rules"].items()} == {
         "proto.gamer_id": (4, 2), "proto.bet": (3, 3), "proto.most": (1, 1)
     }  # fmt: skip
-    assert list(backtest(on, ["proto.most"]).tables[UNO].rules) == ["proto.most"]
+    assert list(backtest(on, ["proto.most"]).tables[UNO].expectations) == ["proto.most"]
     with pytest.raises(UsageError, match=r"did you mean proto\.most"):
         backtest(on, ["proto.mast"])
     assert not lake.lake.storage.exists(Lake.definitions)
@@ -341,7 +341,7 @@ def test_expressions_in_cel(tmp_path: Path, action: str) -> None:
         assert details[1] == "fails proto.Bet"
         assert "divide by zero" in details[2]
     assert faults(lake) == {}
-    found = backtest(lake.settings).tables[UNO].rules
+    found = backtest(lake.settings).tables[UNO].expectations
     assert {name: (one.checked, one.failed) for name, one in found.items()} == {
         "proto.gamer_id": (4, 2), "proto.Bet": (4, 2)
     }  # fmt: skip
@@ -385,6 +385,6 @@ def test_rules_see_rows_as_they_were_sent(tmp_path: Path) -> None:
     assert [offset for offset, _ in rows(lake, "quarantine_events", "offset", "rules")] == [1, 2, 3]
     assert faults(lake) == {}
     found = backtest(lake.settings).tables[UNO]
-    assert {name: (one.checked, one.failed) for name, one in found.rules.items()} == {
+    assert {name: (one.checked, one.failed) for name, one in found.expectations.items()} == {
         "proto.gamer_id": (5, 2), "proto.bet": (5, 2), "proto.most": (1, 0)
     }  # fmt: skip

@@ -19,7 +19,7 @@ from spark_app.page.clear_text import hidden_tables, hidden_text
 from spark_app.page.format import LONGEST, json_value, shortened
 from spark_app.page.queries.locked_tables import connect, rows_of
 from spark_app.settings.models import Settings
-from spark_app.tables.definitions import rules_of_table
+from spark_app.tables.definitions import expectations_of_table
 
 MOST_COMMITS = 20
 MOST_COLUMNS = 2000
@@ -141,7 +141,7 @@ def _rules(lake: Lake, settings: Settings, table: str, files: list[File]) -> lis
     layout = settings.tables.layout
     if not layout.is_silver(table):
         return []
-    found = {rule.name: vars(rule) for rule in rules_of_table(settings.expectations, layout.name_of(table))}
+    found = {rule.name: vars(rule) for rule in expectations_of_table(settings.expectations, layout.name_of(table))}
     stored = read_json(lake.storage, lake.definitions) or {}
     for number in {file.bounds["_definition"] for file in files[:MOST_COMMITS]} - {None}:
         own = stored.get(str(number)) or {}
