@@ -7,7 +7,7 @@ from producer.errors import ProducerError
 from producer.faults import FAULTS
 from producer.patience import StopRequestedError, StopSignal
 from producer.plants import PLANTS
-from producer.progress import tell
+from producer.progress import print_line
 from producer.publish import publish
 from producer.settings import Run, Setup, read_command
 from producer.setup import prepare
@@ -25,9 +25,9 @@ def main(arguments: Sequence[str]) -> int:
         else:
             print_faults()
     except StopRequestedError:
-        tell("stopped")
+        print_line("stopped")
     except ProducerError as error:
-        tell(str(error))
+        print_line(str(error))
         return error.exit_code
     return 0
 
@@ -36,9 +36,9 @@ def print_faults() -> None:
     """Print the table of faults: name, hop at which a reader must detect it (`rule` for what is planted), what is
     wrong."""
     for name, fault in FAULTS.items():
-        print(f"{name:20} {fault.hop:8} {fault.says}")
+        print(f"{name:20} {fault.hop:8} {fault.meaning}")
     for name, plant in PLANTS.items():
-        print(f"{name:20} {'rule':8} {plant.says}")
+        print(f"{name:20} {'rule':8} {plant.meaning}")
 
 
 if __name__ == "__main__":

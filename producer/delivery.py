@@ -59,13 +59,13 @@ class Delivery:
             if self._stop.requested:
                 return
         self._progress.add(label)
-        self._progress.tell_if_due()
+        self._progress.report_if_due()
         self._producer.poll(0)
 
     def serve(self, seconds: float) -> None:
         """Process acknowledgements for so many seconds, or until the first ones arrive."""
         self._producer.poll(min(seconds, _SLICE_S))
-        self._progress.tell_if_due()
+        self._progress.report_if_due()
         missing = self._progress.sent - self._progress.acknowledged
         if missing and time.monotonic() - self._moved > self._settings.patience:
             raise UnreachableError(

@@ -25,7 +25,7 @@ class Fault:
     """One kind of bad record: where a reader must detect it, what is wrong, and how it is made."""
 
     hop: str
-    says: str
+    meaning: str
     edit: Edit | None = None
     mutate: Mutation | None = None
 

@@ -21,7 +21,7 @@ _ROUNDING = 1e-9  # shares such as 0.7, 0.2 and 0.1 do not add up to 1 exactly
 class Plant:
     """One kind of rule failure: what is wrong, and how it is made."""
 
-    says: str
+    meaning: str
     edit: Edit
 
 

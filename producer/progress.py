@@ -8,7 +8,7 @@ from typing import Any
 _INTERVAL_S = 10.0
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     """Print one line for the user."""
     print(f"producer: {line}\n", end="", file=sys.stderr, flush=True)
 
@@ -33,16 +33,16 @@ class Progress:
         self.failed += 1
         self.reasons.add(reason)
 
-    def tell_if_due(self) -> None:
+    def report_if_due(self) -> None:
         """Print the line if ten seconds have passed since the last one."""
         if time.monotonic() - self._told_at >= _INTERVAL_S:
-            self.tell()
+            self.report()
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Print the line: totals, the rate since the last line, records by version."""
         now = time.monotonic()
         rate = (self.sent - self._told_sent) / max(now - self._told_at, 1e-6)
         sorts = "".join(f" {sort}={many}" for sort, many in sorted(self._sorts.items()))
         failed = f"failed={self.failed}" + (f" ({'; '.join(sorted(self.reasons))})" if self.reasons else "")
-        tell(f"sent={self.sent} acknowledged={self.acknowledged} {failed} rate={rate:.0f}/s{sorts}")
+        print_line(f"sent={self.sent} acknowledged={self.acknowledged} {failed} rate={rate:.0f}/s{sorts}")
         self._told_at, self._told_sent = now, self.sent

@@ -13,7 +13,7 @@ from producer.faults import FAULTS, draw_fault
 from producer.games import Event, make_events
 from producer.patience import StopSignal
 from producer.plants import PLANTS, draw_plant
-from producer.progress import Progress, tell
+from producer.progress import Progress, print_line
 from producer.schemas import available_versions, compile_version
 from producer.settings import Run
 from producer.subject import Subject
@@ -43,7 +43,7 @@ class Encoders:
             version = compile_version(number, self._settings.proto)
             schema_id, subject_version = self._subject.register(version, seconds)
             self._ready[number] = Encoder(self._settings.topic, version, self._subject.client)
-            tell(f"v{number} is version {subject_version} of {self._subject.name}, schema id {schema_id}")
+            print_line(f"v{number} is version {subject_version} of {self._subject.name}, schema id {schema_id}")
 
 
 class Source:
@@ -98,7 +98,7 @@ def publish(settings: Run, stop: StopSignal) -> None:
             delivery.drain()
     finally:
         if progress.sent:
-            progress.tell()
+            progress.report()
     if missing := progress.sent - progress.acknowledged:
         reasons = "; ".join(sorted(progress.reasons)) or "the producer stopped before the broker answered"
         raise UnreachableError(f"{missing} of {progress.sent} records are not acknowledged: {reasons}")

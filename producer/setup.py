@@ -2,7 +2,7 @@
 data."""
 
 from producer.patience import StopSignal
-from producer.progress import tell
+from producer.progress import print_line
 from producer.schemas import compile_version
 from producer.settings import Setup
 from producer.subject import Subject
@@ -19,17 +19,17 @@ def prepare(settings: Setup, stop: StopSignal) -> None:
 def prepare_topic(settings: Setup, topic: Topic) -> None:
     """Create the topic, or print that it stays unchanged: its keys and records depend on its partitions."""
     if topic.ensure():
-        tell(f"topic {settings.topic} created with {settings.partitions} partitions")
+        print_line(f"topic {settings.topic} created with {settings.partitions} partitions")
         return
     found = topic.partitions()
-    tell(f"topic {settings.topic} exists with {found} partitions and stays unchanged")
+    print_line(f"topic {settings.topic} exists with {found} partitions and stays unchanged")
 
 
 def prepare_subject(settings: Setup, subject: Subject) -> None:
     """Set the compatibility level, then register the versions with which a run begins, oldest first."""
     subject.set_compatibility(settings.wait)
-    tell(f"subject {subject.name} has compatibility level {settings.compatibility}")
+    print_line(f"subject {subject.name} has compatibility level {settings.compatibility}")
     window = Timeline(("*",), settings.schema_version, settings.num_versions).window("*")
     for number in (*subject.skipped(window[0], settings.wait), *window):
         schema_id, version = subject.register(compile_version(number, settings.proto), settings.wait)
-        tell(f"v{number} is version {version} of {subject.name}, schema id {schema_id}")
+        print_line(f"v{number} is version {version} of {subject.name}, schema id {schema_id}")

@@ -85,7 +85,7 @@ class Workshop:
         lake = Lake(address)
         lake.prepare()
         if address.scheme:
-            lake.lease.take()
+            lake.lease.acquire()
         opened = OpenLake.of(lake, settings)
         opened.resolver.load_subject_versions()
         return Stand(opened, UnitRunner(self.spark, opened))

@@ -137,7 +137,7 @@ class Pipeline:
         """A value that changes while records are ingested, and each time a wait is checked again."""
         unit = self._opened.units.manifests.last if self._opened else None
         query = self._feed.query if self._feed else None
-        return unit, self.status.told, session.signs(self._spark, query) if self._spark else None
+        return unit, self.status.progress, session.signs(self._spark, query) if self._spark else None
 
     def _describe(self) -> dict[str, Any]:
         """What the status says of the parts that exist by now."""
@@ -352,7 +352,7 @@ class Pipeline:
             try:
                 answer = ask()
                 if reason:
-                    self.status.answered(reason)
+                    self.status.end_wait(reason)
                 return answer
             except RegistryAccessDenied as error:
                 self._give_up(f"{what} {where}", error)

@@ -136,10 +136,10 @@ def _why_behind(follower: Mapping[str, Any]) -> str:
 
 
 def _source(source: Mapping[str, Any] | None) -> list[str]:
-    """A source of files, and those of its files that cannot be taken."""
+    """A source of files, and those of its files that cannot be ingested."""
     if not source:
         return []
-    counts = f"{source['taken']:,} taken, {source['waiting']:,} waiting, {source['broken']:,} cannot be taken"
+    counts = f"{source['taken']:,} ingested, {source['waiting']:,} waiting, {source['broken']:,} cannot be ingested"
     named = [f"            {one_line(key)}: {one_line(why)}" for key, why in source["named"].items()]
     return [f"files       {counts}; {source['path']}", *named]
 

@@ -93,7 +93,9 @@ class Kafka:
         except KafkaException as error:
             raise self._unreachable(error) from None
         return {
-            partition: self._bounds(topic, partition)[1] for partition in partitions if self._settings.takes(partition)
+            partition: self._bounds(topic, partition)[1]
+            for partition in partitions
+            if self._settings.includes(partition)
         }
 
     def _bounds(self, topic: str, partition: int) -> tuple[int, int]:

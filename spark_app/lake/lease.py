@@ -1,12 +1,12 @@
 """The right to write a lake: one process has it at a time.
 
-On a local disk it is a lock. In a bucket it is a number, the epoch, which each process that takes the lease raises by
-one. A clock only says when a process may take it: an old one that wakes up later finds that its epoch has passed, or
+On a local disk it is a lock. In a bucket it is a number, the epoch: a process that acquires the lease raises it by one.
+A clock only decides when a process may acquire it: an old one that wakes up later finds that its epoch has passed, or
 that what it would create is there already.
 
 A process that was stopped in the middle may wake up when another one writes the lake. So the keys of files that no log
 names are written down before they are removed, as a round with a number that exists only once: a process that has lost
-the lease finds its next number taken, and removes nothing but what it had decided when it still held the lease. If it
+the lease finds that its next number exists, and removes nothing but what it chose when it still had the lease. If it
 sleeps for so long that the round with its number was removed, it writes its own, which does no harm either: it chose
 the keys before it looked at the lease, and nobody gives a file the name of a removed one.
 
@@ -46,7 +46,7 @@ class Lease(ABC):
     """
     Attributes:
         jvm_file: the file that the JVM locks itself as soon as it runs (`units/spark/jvm.lock_lake_in_jvm`).
-        epoch: how often the lease of a bucket was taken, this time included; 0 on a local disk.
+        epoch: how often the lease of a bucket was acquired, this time included; 0 on a local disk.
         took_over: a process before has not released it, so that it may still believe to have it, and nobody has called
             `fenced` since.
     """
@@ -56,11 +56,11 @@ class Lease(ABC):
     took_over = False
 
     @abstractmethod
-    def take(self, timeout_s: float = 7.0, on_lost: OnLost = lambda said: None) -> None:
+    def acquire(self, timeout_s: float = 7.0, on_lost: OnLost = lambda said: None) -> None:
         """Become the only writer, and wait until the JVM of a killed predecessor is gone too.
 
         Args:
-            on_lost: called, in a thread, when another process has taken the lease; its argument says which one.
+            on_lost: called, in a thread, when another process has acquired the lease; its argument says which one.
 
         Raises:
             UnreachableError: another process still writes the lake after `timeout_s` seconds.
@@ -70,7 +70,7 @@ class Lease(ABC):
     def check(self) -> None:
         """
         Raises:
-            LeaseLost: another process has taken the lease.
+            LeaseLost: another process has acquired the lease.
         """
 
     @abstractmethod
@@ -83,11 +83,11 @@ class Lease(ABC):
 
     @abstractmethod
     def give_back(self) -> None:
-        """Write nothing more: another machine may take the lease at once. On this machine the locks stay."""
+        """Write nothing more: another machine may acquire the lease at once. On this machine the locks stay."""
 
     @abstractmethod
     def release(self) -> None:
-        """Let another process take it at once."""
+        """Let another process acquire it at once."""
 
 
 class FileLease(Lease):
@@ -97,10 +97,10 @@ class FileLease(Lease):
         """`lake` is its name in messages."""
         self._folder = folder
         self._lake = lake
-        self._held: IO[str] | None = None
+        self._handle: IO[str] | None = None
         self.jvm_file = folder / LOCKS[1][0]
 
-    def take(self, timeout_s: float = 7.0, on_lost: OnLost = lambda said: None) -> None:
+    def acquire(self, timeout_s: float = 7.0, on_lost: OnLost = lambda said: None) -> None:
         deadline = time.monotonic() + timeout_s
         for name, lock in LOCKS:
             handle = (self._folder / name).open("a+")
@@ -112,8 +112,8 @@ class FileLease(Lease):
                         f"lake {self._lake} is in use by another process ({name} is locked): stop that process first"
                     )
                 time.sleep(POLL_S)
-            if self._held is None:
-                self._held = handle
+            if self._handle is None:
+                self._handle = handle
             else:
                 handle.close()  # the JVM of this process will lock it
 
@@ -130,9 +130,9 @@ class FileLease(Lease):
         """There is no other machine."""
 
     def release(self) -> None:
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
 
 
 class ObjectLease(Lease):
@@ -154,10 +154,10 @@ class ObjectLease(Lease):
         self._asking = threading.RLock()
         self.jvm_file = own.jvm_file
 
-    def take(self, timeout_s: float = 7.0, on_lost: OnLost = lambda said: None) -> None:
-        """As `Lease.take`. A process of another machine that has not released the lease is waited for until it has not
-        renewed it for `StorageAddress.lease_s`, its own or that of its owner."""
-        self._own.take(timeout_s)
+    def acquire(self, timeout_s: float = 7.0, on_lost: OnLost = lambda said: None) -> None:
+        """As `Lease.acquire`. It waits for a process of another machine that has not released the lease, until that has
+        not renewed it for `StorageAddress.lease_s`, its own or that of its owner."""
+        self._own.acquire(timeout_s)
         try:
             found = self._await_end(time.monotonic() + timeout_s)
             self.took_over = self._open = bool(found) and (found["until"] > 0 or found.get("open", False))
@@ -170,7 +170,7 @@ class ObjectLease(Lease):
         threading.Thread(target=self._renew, args=(self._ended, on_lost), name="lease", daemon=True).start()
 
     def _await_end(self, deadline: float) -> dict[str, Any]:
-        """The lease once it may be taken; empty if there is none. The lock of this machine proves that an owner with
+        """The lease once it may be acquired; empty if there is none. The lock of this machine proves that an owner with
         the same folder has ended."""
         seen, since = None, time.monotonic()
         while True:
@@ -193,7 +193,7 @@ class ObjectLease(Lease):
             is_first: there was no lease. One that is there now belongs to another process.
 
         Raises:
-            UnreachableError, LeaseLost: another process has taken the lease.
+            UnreachableError, LeaseLost: another process has acquired the lease.
         """
         write = self._storage.put_if_absent if is_first else self._storage.swap
         value = {"epoch": self.epoch, "owner": self._owner, "until": until, "lasts": self._lasts_s}
@@ -203,8 +203,8 @@ class ObjectLease(Lease):
                 write(self._key, json.dumps(value).encode())
         except FileExistsError:
             raise UnreachableError(
-                f"lake {self._storage.root} is in use by another process, which has just taken it: stop that process "
-                "first"
+                f"lake {self._storage.root} is in use by another process, which has just acquired it: stop that "
+                "process first"
             ) from None
 
     def _renew(self, ended: threading.Event, on_lost: OnLost) -> None:
@@ -303,7 +303,7 @@ class DeleteRounds:
         """Write the next round; returns the keys of rounds that are not kept."""
         numbers = numbers_of(self._storage, self._folder) if self._last is None else []
         last = (max(numbers, default=0) if self._last is None else self._last) + 1
-        key, self._last = self._key(last), None  # after an error only a list says whether the number is taken
+        key, self._last = self._key(last), None  # after an error only a list says whether the number exists
         self._lease.check()
         try:
             with failpoints.around("round"):

@@ -22,7 +22,7 @@ class StorageAddress:
         credentials_file: where the keys are, as AWS's own tools keep them; "" = in the environment, or given by the
             role of the machine.
         local: folder on this machine for what a bucket cannot hold; "" = one in the user's home.
-        lease_s: seconds after which a lease in a bucket that is not renewed may be taken.
+        lease_s: seconds after which a lease in a bucket that is not renewed may be acquired.
     """
 
     root: str

@@ -1,4 +1,4 @@
-"""The functions of gold's columns: what each takes, how Spark and Arrow compute it, and how new values are merged.
+"""The functions of gold's columns: what each accepts, how Spark and Arrow compute it, and how new values are merged.
 
 All code but the audit's, which has its own, derives from this table. It loads neither Spark nor Arrow, because settings
 read the names.
@@ -34,7 +34,7 @@ class GoldFunction(NamedTuple):
         comment: of its column; {} is the field.
         spark: gives Spark's column of a column; its first argument is the module `pyspark.sql.functions`. It must give
             NULL, never an error, because one job computes many tables.
-        takes: "numbers" also reads text as a double; "ordered" is all but a map. Another field is NULL.
+        accepts: "numbers" also reads text as a double; "ordered" is all but a map. Another field is NULL.
         arrow: None if Arrow's values may differ from Spark's.
         merge: how the old and a new value of a key give that of all rows; None if they do not, also if a value can be
             NULL although there are rows. If any column of gold has none, changed keys are computed from all their rows.
@@ -44,7 +44,7 @@ class GoldFunction(NamedTuple):
 
     comment: str
     spark: Callable[[Any, Any], Any]
-    takes: Literal["any", "numbers", "ordered"] = "any"
+    accepts: Literal["any", "numbers", "ordered"] = "any"
     arrow: ByArrow | None = None
     merge: Merge | None = None
     counts_rows: bool = False
@@ -62,7 +62,7 @@ GOLD_FUNCTIONS = {
     "sum": GoldFunction(
         "Sum of {}",
         lambda spark, column: spark.try_sum(column),
-        takes="numbers",
+        accepts="numbers",
         arrow=ByArrow("integers", "sum", "sum"),
         merge="+",
         widens=True,
@@ -70,18 +70,18 @@ GOLD_FUNCTIONS = {
     "min": GoldFunction(
         "Smallest {}",
         lambda spark, column: spark.min(column),
-        takes="ordered",
+        accepts="ordered",
         arrow=ByArrow("ordered", "min", "min"),
         merge="least",
     ),
     "max": GoldFunction(
         "Largest {}",
         lambda spark, column: spark.max(column),
-        takes="ordered",
+        accepts="ordered",
         arrow=ByArrow("ordered", "max", "max"),
         merge="greatest",
     ),
-    "mean": GoldFunction("Mean of {}", lambda spark, column: spark.mean(column), takes="numbers"),
+    "mean": GoldFunction("Mean of {}", lambda spark, column: spark.mean(column), accepts="numbers"),
     "distinct": GoldFunction("Number of distinct values of {}", lambda spark, column: spark.countDistinct(column)),
-    "median": GoldFunction("Median of {}", lambda spark, column: spark.median(column), takes="numbers"),
+    "median": GoldFunction("Median of {}", lambda spark, column: spark.median(column), accepts="numbers"),
 }

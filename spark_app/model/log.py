@@ -43,10 +43,10 @@ class Log:
         moment = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
         words = "".join(f" {key}={_word(value)}" for key, value in values.items())
         with contextlib.suppress(OSError):  # a log on a full disk must not stop the app
-            tell(f"time={moment}Z level={level} event={_word(event)}{words}")
+            print_line(f"time={moment}Z level={level} event={_word(event)}{words}")
 
 
-def tell(line: str, file: TextIO | None = None) -> None:
+def print_line(line: str, file: TextIO | None = None) -> None:
     """Print a line, on standard error if no file is given, in one write: `print` by itself writes the end of a line
     apart, so that a line of another thread or process may stand within it."""
     print(f"{line}\n", end="", file=file or sys.stderr, flush=True)

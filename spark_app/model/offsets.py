@@ -41,12 +41,12 @@ class ReadFailed(Exception):
 
     Attributes:
         what: the range, the offset that was reached, and the problem.
-        said: (code, text) of librdkafka's errors during the read; the texts are from `broker_access.words`.
+        errors: (code, text) of librdkafka's errors during the read; the texts are from `broker_access.words`.
     """
 
     why: ReadFailure
     what: str
-    said: list[tuple[int, str]]
+    errors: list[tuple[int, str]]
 
     def __str__(self) -> str:
-        return ": ".join([self.what, *dict.fromkeys(text for _, text in self.said)])
+        return ": ".join([self.what, *dict.fromkeys(text for _, text in self.errors)])

@@ -46,12 +46,12 @@ class Pause:
 Pauses = Mapping[str, Pause]  # routing name -> pause
 
 
-def change_rows(pauses: Pauses, held: Mapping[str, int], released: Mapping[str, int]) -> dict[str, Pause]:
-    """The pauses after rows of their tables were held or released. A pause without rows has ended."""
-    rows = {name: pause.rows + held.get(name, 0) - released.get(name, 0) for name, pause in pauses.items()}
+def change_rows(pauses: Pauses, added: Mapping[str, int], released: Mapping[str, int]) -> dict[str, Pause]:
+    """The pauses after rows of their tables began to wait or were released. A pause without rows has ended."""
+    rows = {name: pause.rows + added.get(name, 0) - released.get(name, 0) for name, pause in pauses.items()}
     return {name: replace(pause, rows=rows[name]) for name, pause in pauses.items() if rows[name]}
 
 
 def wait_text(rule: str) -> str:
-    """What `deferred_events` says that the rows of a paused table wait for."""
+    """The value of `waits_for` in `deferred_events` for the rows of a paused table."""
     return f"rule:{rule}"

@@ -49,7 +49,7 @@ class Report:
     value_bytes: int = 0
     expectations: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # name -> rule -> [passed, failed]
     by_action: dict[str, dict[str, int]] = field(default_factory=dict)  # name -> action of the rules -> failing rows
-    held: dict[str, int] = field(default_factory=dict)  # routing name of a paused table -> rows, among `deferred`
+    waiting: dict[str, int] = field(default_factory=dict)  # routing name of a paused table -> rows, among `deferred`
     failing: dict[str, list[Any]] = field(default_factory=dict)  # routing name -> `FailedRow` that pauses the table
     read: dict[str, list[list[int]]] = field(default_factory=dict)  # "topic/partition" -> [start, end] of each span
     seconds: float = 0.0  # that the unit's jobs took; of a task: 0
@@ -61,7 +61,7 @@ class Report:
             self.files.setdefault(table, []).extend(files)
         for name in ("bronze", "deferred", "dropped", "tombstones", "value_bytes", "seconds"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("silver", "quarantine", "new_ids", "new_columns", "held", "steps"):
+        for name in ("silver", "quarantine", "new_ids", "new_columns", "waiting", "steps"):
             add_counts(getattr(self, name), getattr(other, name))
         for name in ("schema_ids", "new_values", "by_action"):
             for key, counts in getattr(other, name).items():
@@ -82,7 +82,7 @@ class Report:
     @property
     def met_new(self) -> bool:
         """Whether the driver has to resolve schema ids or routing values, to give columns their field ids, or to pause
-        tables, before all records can be placed."""
+        tables, before all records can be routed."""
         return bool(self.new_ids or self.new_values or self.new_columns or self.failing)
 
     def add_files(self, written: Iterable[tuple[str, FileEntry]]) -> None:
@@ -91,9 +91,9 @@ class Report:
             self.files.setdefault(table, []).append(entry)
 
     def balance(self) -> tuple[int, int]:
-        """(ingested records, placed records). If they differ, the unit must not be committed."""
-        placed = sum(self.silver.values()) + sum(self.quarantine.values()) + self.deferred + self.tombstones
-        return self.bronze, placed + self.dropped
+        """(ingested records, routed records). If they differ, the unit must not be committed."""
+        routed = sum(self.silver.values()) + sum(self.quarantine.values()) + self.deferred + self.tombstones
+        return self.bronze, routed + self.dropped
 
     def to_json(self) -> str:
         return json.dumps(self, default=vars)

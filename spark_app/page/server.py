@@ -25,7 +25,7 @@ from starlette.types import ASGIApp
 
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ExitCode, ProtolakeError
-from spark_app.model.log import log, tell
+from spark_app.model.log import log, print_line
 from spark_app.page.alerts.alarm import Alarm
 from spark_app.page.context import PageContext
 from spark_app.page.files import PageFiles
@@ -83,7 +83,7 @@ def end_with(failed: threading.ExceptHookArgs) -> None:
     nobody."""
     error = failed.exc_value
     if isinstance(error, ProtolakeError):
-        tell(f"protolake: {error}")
+        print_line(f"protolake: {error}")
         os._exit(error.exit_code)
     log.error("bug", type=failed.exc_type.__name__, reason=str(error))
     traceback.print_exception(failed.exc_type, error, failed.exc_traceback)
@@ -182,5 +182,5 @@ def _address(settings: Page, port: int) -> str:
 def _announce(address: str, new_token: str, token_file: str) -> None:
     """Print the address, with the token only when it is new, and log it without."""
     if new_token:
-        tell(f"{address}/?token={new_token}", sys.stdout)
+        print_line(f"{address}/?token={new_token}", sys.stdout)
     log.info("the page listens", address=f"{address}/", token_file=token_file)

@@ -38,7 +38,7 @@ NAMED: dict[str, tuple[type[Section], str, dict[str, Any], str]] = {
     ),
 }
 
-WITH_ADDRESSES = {"registry.url", "kafka.oauth_token_url", "alerts", "alerts.webhook"}  # which may hold a password
+WITH_ADDRESSES = {"registry.url", "kafka.oauth_token_url", "alerts", "alerts.webhook"}  # which may contain a password
 
 
 def load(path: str | Path | None = None, on_renamed: Callable[[Found], None] = lambda found: None) -> Settings:
@@ -153,12 +153,12 @@ def sections() -> dict[str, type[Section]]:
 
 
 def _explain(error: Any, found: Found) -> str:
-    place = error["loc"][:-2] if error["loc"][-1:] == ("[key]",) else error["loc"]  # a name that is not valid
-    key = ".".join(str(part)[:64] for part in place) or "settings"
+    location = error["loc"][:-2] if error["loc"][-1:] == ("[key]",) else error["loc"]  # a name that is not valid
+    key = ".".join(str(part)[:64] for part in location) or "settings"
     old = next((f" (given as {old})" for old, new in found.items() if new == key), "")
     if error["type"] == "extra_forbidden":
-        named = NAMED.get(str(place[0])) if len(place) > 2 else None
-        own = [f"{place[0]}.{place[1]}.{field}" for field in named[0].model_fields] if named else []
+        named = NAMED.get(str(location[0])) if len(location) > 2 else None
+        own = [f"{location[0]}.{location[1]}.{field}" for field in named[0].model_fields] if named else []
         return f"{key}: no such setting; {_like(key, [*_keys(), *own])}"
     got = "" if key in WITH_ADDRESSES else f", got {_start(error['input'])!r}"
     return f"{key}{old}: {error['msg']}{got}"

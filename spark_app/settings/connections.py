@@ -49,7 +49,7 @@ class Section(BaseModel):
     def _is_text(cls, value: Any) -> Any:
         """Reject NUL and bytes that are not UTF-8: no file, topic or address can contain them."""
         if isinstance(value, str) and NO_TEXT.search(value):
-            raise ValueError("is not text: it holds a NUL or what is not UTF-8")
+            raise ValueError("is not text: it contains a NUL or what is not UTF-8")
         return value
 
 
@@ -61,7 +61,7 @@ class KafkaSettings(Section):
     partitions: str = Field(
         "",
         pattern=rf"^({PARTITIONS}(,{PARTITIONS})*)?$",
-        description="partitions of each topic that this lake takes, such as 0-15 or 32- (without an end); empty = all",
+        description="partitions of each topic that this lake ingests, such as 0-15 or 32- (no end); empty = all",
     )
     starting_offsets: Literal["earliest", "latest"] = Field("earliest", description="where a new lake begins to read")
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
@@ -71,9 +71,7 @@ class KafkaSettings(Section):
         "PLAIN", description="login mechanism, with SASL"
     )
     sasl_username: str = Field("", description="user name, with SASL; the client id with OAUTHBEARER")
-    sasl_password_file: str = Field(
-        "", description="file that holds the SASL password; the client secret with OAUTHBEARER"
-    )
+    sasl_password_file: str = Field("", description="file with the SASL password; the client secret with OAUTHBEARER")
     oauth_token_url: str = Field(
         "", description="with OAUTHBEARER: https:// address that gives tokens for the client id and its secret"
     )
@@ -94,7 +92,7 @@ class KafkaSettings(Section):
     def topics(self) -> list[str]:
         return [topic.strip() for topic in self.topic.split(",")]
 
-    def takes(self, partition: int) -> bool:
+    def includes(self, partition: int) -> bool:
         """Whether a partition belongs to this lake."""
         return not self.partitions or any(first <= partition <= last for first, last in self._ranges)
 
@@ -115,7 +113,7 @@ class KafkaSettings(Section):
         if value and not value.startswith("https://") and not plain:
             raise ValueError("must begin with https://")
         if re.search(r"[\s,\"\\]", value):
-            raise ValueError("holds a space, comma, quote or backslash")
+            raise ValueError("contains a space, comma, quote or backslash")
         return without_secrets(value, "kafka.sasl_username and kafka.sasl_password_file")
 
     @model_validator(mode="after")
@@ -151,8 +149,8 @@ class RegistrySettings(Section):
     )
     key_subject: str = Field("", description="subject of the keys, with decode.framed_keys; empty = <topic>-key")
     username: str = Field("", description="user name for basic auth")
-    password_file: str = Field("", description="file that holds the basic auth password")
-    token_file: str = Field("", description="file that holds a bearer token, instead of username and password")
+    password_file: str = Field("", description="file with the basic auth password")
+    token_file: str = Field("", description="file with a bearer token, instead of username and password")
     ca_file: str = Field("", description="PEM file of the certificate authority; empty = the system's")
     certificate_file: str = Field("", description="PEM file of the client certificate, for mutual TLS")
     key_file: str = Field("", description="PEM file of the client's private key")
@@ -199,9 +197,9 @@ class RegistrySettings(Section):
 def without_secrets(url: str, instead: str) -> str:
     """The address, if it contains no credentials: logs and commands print addresses."""
     if "@" in urlsplit(url).netloc:
-        raise ValueError(f"holds a user or password: use {instead}")
+        raise ValueError(f"contains a user or password: use {instead}")
     if "?" in url or "#" in url:
-        raise ValueError(f"holds a query, which may be a secret: use {instead}")
+        raise ValueError(f"contains a query, which may be a secret: use {instead}")
     return url
 
 

@@ -309,7 +309,7 @@ class Aggregate(Section):
 
     @model_validator(mode="after")
     def _has_a_number(self) -> Aggregate:
-        if GOLD_FUNCTIONS[self.function].takes == "numbers" and not self.field:
+        if GOLD_FUNCTIONS[self.function].accepts == "numbers" and not self.field:
             raise ValueError(f"{self.function} needs the field that it is taken of")
         return self
 

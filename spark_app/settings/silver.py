@@ -11,7 +11,7 @@ from pydantic import Field, PositiveFloat, StringConstraints, TypeAdapter, model
 from spark_app.settings.connections import Section
 
 ColumnName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-# What a row says of its record. The names are repeated here because the command line does not load Arrow.
+# The columns of a row that name its record. The names are repeated here because the command line does not load Arrow.
 KEPT = frozenset({"_topic", "_topic_id", "_partition", "_offset", "_kafka_timestamp", "_schema_id", "_landed_at"})
 KEPT |= {"_schema_guid", "_definition"}
 
@@ -65,10 +65,10 @@ class Silver(SilverTable):
         return self.tables.get(name, SilverTable())
 
     def general_columns(self, name: str) -> dict[str, str]:
-        """The columns of all tables that this table has no rule of its own for."""
+        """The columns of all tables that this table has no entry of its own for."""
         own = self.own(name)
-        taken = folded((*own.columns, *own.drop))
-        return {column: text for column, text in self.columns.items() if column.casefold() not in taken}
+        named = folded((*own.columns, *own.drop))
+        return {column: text for column, text in self.columns.items() if column.casefold() not in named}
 
     def drops(self, name: str) -> list[str]:
         """The columns that this table loses; a column of its own goes over the general list."""

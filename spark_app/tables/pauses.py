@@ -51,7 +51,7 @@ class PausedTables:
         """Routing name -> the fields of the pause, and whether its rows are let in; for the status."""
         return {name: {**vars(pause), "let_in": self.is_let_in(name)} for name, pause in self.pauses.items()}
 
-    def held(self, letting_in: bool) -> dict[str, str]:
+    def waiting(self, letting_in: bool) -> dict[str, str]:
         """Routing name -> what its rows wait for.
 
         Args:
@@ -89,7 +89,7 @@ class PausedTables:
     def after(self, report: Report, released: Mapping[str, int]) -> dict[str, Pause]:
         """The pauses after a unit; `released`: routing name -> waiting rows that it took out of the deferred ones."""
         begun = {name: self._begin(name, FailedRow(*row)) for name, row in report.failing.items()}
-        return change_rows({**self.pauses, **begun}, report.held, released)
+        return change_rows({**self.pauses, **begun}, report.waiting, released)
 
     def _begin(self, name: str, row: FailedRow) -> Pause:
         """A new pause. If the table was paused before, the rows that wait already go on waiting."""

@@ -66,12 +66,12 @@ class Routing:
 
 @dataclass(frozen=True)
 class RouteResult:
-    """The result for a routing value; exactly one of the four is set. `held` is the name of a paused table."""
+    """The result for a routing value; exactly one of the four is set. `paused` is the name of a paused table."""
 
     name: str | None = None
     cause: Cause | None = None
     new: bool = False
-    held: str | None = None
+    paused: str | None = None
 
 
 def normalize(value: str) -> str:
@@ -114,9 +114,9 @@ class Routed:
     values: list[str | None]
     results: list[RouteResult]
 
-    def hold(self, names: Collection[str]) -> Routed:
+    def with_paused(self, names: Collection[str]) -> Routed:
         """The same, where these tables are paused."""
-        results = [RouteResult(held=result.name) if result.name in names else result for result in self.results]
+        results = [RouteResult(paused=result.name) if result.name in names else result for result in self.results]
         return replace(self, results=results)
 
     def rejects(self) -> list[Reject]:

@@ -35,5 +35,5 @@ def test_objects_of_a_bucket_become_rows_and_are_audited(new_parts: NewParts, mo
     assert values_of(parts) == one + two + two
     assert (audit(parts.settings).faults(), audit(parts.settings).records) == ({}, 5)
     bucket.write("day=1/a.parquet", parquet_bytes(one[::-1]))
-    with pytest.raises(ContractError, match=r"day=1/a\.parquet was replaced after its records were taken"):
+    with pytest.raises(ContractError, match=r"day=1/a\.parquet was replaced after its records were ingested"):
         take_all(new_parts(source=source, store=store))

@@ -181,7 +181,7 @@ def test_a_file_that_is_split_must_stay_until_it_is_taken(
     data = (folder / "a.parquet").read_bytes()
     (folder / "a.parquet").unlink()
     again = files_of(new_parts, folder, {"max_records": 100})
-    with pytest.raises(ContractError, match=r"a\.parquet is gone, but only 100 of its 300 rows are taken"):
+    with pytest.raises(ContractError, match=r"a\.parquet is gone, but only 100 of its 300 rows are ingested"):
         take_all(again)
     replace_file(folder / "a.parquet", data)
     take_all(files_of(new_parts, folder, {"max_records": 100}))
@@ -223,7 +223,7 @@ def test_the_ledger_is_made_again_from_the_manifests_or_the_start_is_refused(
     assert values_of(parts) == values + values
     shutil.rmtree(parts.lake.path(parts.lake.ingested))
     parts.lake.path(parts.lake.manifests).joinpath("000000000001.json").unlink()
-    with pytest.raises(ContractError, match="has 3 rows of taken files, but the last unit ended at 6"):
+    with pytest.raises(ContractError, match="has 3 rows of ingested files, but the last unit ended at 6"):
         take_all(files_of(new_parts, folder))
 
 
@@ -377,7 +377,7 @@ def test_ten_thousand_files_in_any_order_late_twice_half_and_replaced_with_kills
     assert silver == FILES - len(never)
     replaced = names[FILES // 3]
     replace_file(folder / replaced, json_text([b"other"]).encode())
-    with pytest.raises(ContractError, match=f"{replaced} was replaced after its records were taken"):
+    with pytest.raises(ContractError, match=f"{replaced} was replaced after its records were ingested"):
         take_all(files_of(new_parts, folder, most))
     replace_file(folder / replaced, texts[replaced].encode())
     last = parts.manifests.last

@@ -358,7 +358,7 @@ def test_full_disk_is_no_failure_of_the_batch_either(new_parts: NewParts, monkey
     monkeypatch.setattr(parts.units, "run", lambda *given: raiser(errors.pop())() if errors else run(*given))
     take(parts, 0, events(1, PLAYERS), 0)
     assert (errors, placed(parts)) == ([], FIRST)
-    assert parts.status.told > 4  # each wait was said
+    assert parts.status.progress > 4  # each wait was said
 
 
 def test_a_jvm_that_is_gone_is_one_try(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:

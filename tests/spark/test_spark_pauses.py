@@ -26,7 +26,7 @@ def pause(new_parts: NewParts, **rules: Any) -> Parts:
     parts = new_parts(expectations={"sane": SANE, "known": KNOWN} | rules, batch={"single_task_below": 1})
     parts.learn(1)
     report = parts.take(events(1, PLAYERS))
-    assert (report.silver, report.held, report.quarantine) == ({"uno": 2}, {"rummy": 3}, {"expect_failed": 1})
+    assert (report.silver, report.waiting, report.quarantine) == ({"uno": 2}, {"rummy": 3}, {"expect_failed": 1})
     return parts
 
 
@@ -47,7 +47,7 @@ def test_several_tasks_find_the_failing_row(new_parts: NewParts) -> None:
     parts.learn(1)
     players = [("rummy" if n % 2 else "uno", "bot" if n in (2_001, 5_001) else "a") for n in range(6_000)]
     report = parts.take(events(1, players))
-    assert (report.silver, report.held) == ({"uno": 3_000}, {"rummy": 3_000})
+    assert (report.silver, report.waiting) == ({"uno": 3_000}, {"rummy": 3_000})
     assert parts.opened.paused.pauses["rummy"].record.endswith("/0@2001")
 
 

@@ -46,7 +46,7 @@ def test_quarantined_rows_come_back_once_the_rules_are_off(new_parts: NewParts) 
 @pytest.mark.nightly
 def test_a_paused_table_goes_on_once_the_rules_warn(new_parts: NewParts) -> None:
     parts = learned(new_parts, "pause")
-    assert parts.take(SENT).held == {"uno": 4}
+    assert parts.take(SENT).waiting == {"uno": 4}
     assert not parts.lake.has_table(UNO)
     parts = learned(new_parts, "warn")
     while parts.deferred.step(None) is not None:

@@ -170,7 +170,7 @@ def test_a_wrong_secret_and_a_master_that_is_down_are_told(
     stage = new_stage(**settings_of(cluster, SPARK__AUTH_SECRET_FILE=str(secret)))
     stage.produce(100, games="uno")
     assert _code_of(stage.start("--available-now")) == ExitCode.UNREACHABLE
-    assert "does not take this app" in stage.log.read_text()
+    assert "does not accept this app" in stage.log.read_text()
     stage = new_stage(**settings_of(cluster, SPARK__MASTER="spark://127.0.0.1:9", RUN__CONNECT_TIMEOUT_S="3"))
     assert _code_of(stage.start("--available-now")) == ExitCode.UNREACHABLE
     assert "master spark://127.0.0.1:9" in stage.log.read_text()

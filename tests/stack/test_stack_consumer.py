@@ -381,7 +381,7 @@ def test_what_talks_nonsense_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ReadFailed, match=r"t/0 at 0 of 0 to 1") as unread:
             read(opened, Span("t", 0, 0, 1))
         assert unread.value.why == ReadFailure.SILENT
-        assert unread.value.said
+        assert unread.value.errors
         opened.close()
 
 

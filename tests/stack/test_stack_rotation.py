@@ -119,7 +119,7 @@ def test_a_worker_reads_the_file_again_when_it_was_refused(
         kafka.add_scram_user(NEXT)
         with pytest.raises(ReadFailed) as refused:
             _read_on(settings)
-        said = (KafkaError(code, words) for code, words in refused.value.said)
+        said = (KafkaError(code, words) for code, words in refused.value.errors)
         assert "kafka.sasl_password_file" in (broker_access.refusal(said, settings) or "")
         secret.write_text(NEXT)
         assert first + _read(settings, 10, 20) == list(range(20))

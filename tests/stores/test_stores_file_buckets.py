@@ -185,7 +185,7 @@ def test_a_delta_table_in_a_bucket_is_followed_by_its_log(bucket: BucketExports,
         for file in files:
             assert scan(folder, next(one for one in found if one.key == file.key), PARQUET, COLUMNS).rows == 2
         ledger.add(ledger.unit + 1, files)
-        listing.taken(files)
+        listing.note_ingested(files)
         return [file.key for file in files]
 
     first = find()

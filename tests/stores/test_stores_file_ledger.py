@@ -33,7 +33,7 @@ def test_what_was_added_is_there_after_a_restart(tmp_path: Path) -> None:
     assert again.unit == 6
     assert again.look_up(["a", "c", "x"]) == {"a": entry("a"), "c": entry("c", 2, 3, 3)}
     assert sorted(again.check(5)["key"].to_pylist()) == ["a", "b", "c"]
-    with pytest.raises(ContractError, match="has 5 rows of taken files, but the last unit ended at 7"):
+    with pytest.raises(ContractError, match="has 5 rows of ingested files, but the last unit ended at 7"):
         again.check(7)
 
 

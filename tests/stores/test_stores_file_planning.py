@@ -193,7 +193,7 @@ def test_a_replaced_file_is_refused_by_name_and_the_same_content_is_not(tmp_path
     assert again.planner._touched == {}
     exports.write("a.json", json_text(VALUES[1:]).encode())
     for source in (taking, again, Taking(tmp_path, exports)):
-        with pytest.raises(ContractError, match=r"a\.json was replaced after its records were taken"):
+        with pytest.raises(ContractError, match=r"a\.json was replaced after its records were ingested"):
             source.take()
 
 
@@ -306,7 +306,7 @@ def test_a_file_that_is_replaced_between_the_plan_and_its_task_is_read_as_one_co
     assert taking.take() == ["a.json", "b.json"]
     assert taking.values == framed(6, 3) + VALUES
     exports.write("a.json", json_text(framed(9, 6)).encode())
-    with pytest.raises(ContractError, match=r"a\.json was replaced after its records were taken"):
+    with pytest.raises(ContractError, match=r"a\.json was replaced after its records were ingested"):
         taking.take()
 
 

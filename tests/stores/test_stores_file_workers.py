@@ -37,7 +37,7 @@ def answer(tmp_path: Path, trial: FileTrial) -> str:
     """What a worker says."""
     lake = Lake(tmp_path / "lake")
     lake.identity()
-    [(host, wrong)] = worker_check._question(lake, "", None, pickle.loads(pickle.dumps(trial)))([1])
+    [(host, wrong)] = worker_check._check_of(lake, "", None, pickle.loads(pickle.dumps(trial)))([1])
     assert host == socket.gethostname()
     return wrong
 
@@ -149,12 +149,12 @@ class Waiting:
             batch=batch or {},  # type: ignore[arg-type]
         )
         self.said: list[str | None] = []
-        status: Any = SimpleNamespace(waiting=self.said.append, set_source=lambda source: None, tell=lambda event: None)
+        status: Any = SimpleNamespace(waiting=self.said.append, set_source=lambda source: None, emit=lambda event: None)
         disk: Any = SimpleNamespace(retry=lambda take: take())
         run = RunContext(status, disk, threading.Event(), contextlib.nullcontext())
         self.opened = OpenLake.of(lake, settings)
         self.stream = FileStream(None, self.opened, None, run, False)  # type: ignore[arg-type]
-        self.stream._ingest = SimpleNamespace(take=take, batch_description="")  # type: ignore[assignment]
+        self.stream._ingest = SimpleNamespace(commit_range=take, batch_description="")  # type: ignore[assignment]
         monkeypatch.setattr(file_stream, "RETRY_S", 0)
         self.now = 100.0
         monkeypatch.setattr("spark_app.units.driver.file_stream.time.monotonic", lambda: self.now)
@@ -234,7 +234,7 @@ def test_a_run_that_ends_by_itself_does_not_pass_over_half_a_file(
     for after_s in (0, 40):
         exports.write("a.parquet", data[: 500 + after_s])
         assert (waiting.attempt(after_s), waiting.stream._is_done()) == (None, False)
-        assert "a.parquet is being written again, but 10 of its 20 rows are taken" in str(waiting.said[-1])
+        assert "a.parquet is being written again, but 10 of its 20 rows are ingested" in str(waiting.said[-1])
     exports.write("a.parquet", data)
     assert waiting.attempt(40) is None
     with pytest.raises(UnreachableError, match=r"is being written again.*start again when it is complete"):

@@ -135,12 +135,12 @@ def test_two_processes_that_both_find_no_lease_do_not_both_take_it(
 
     def await_end(deadline: float) -> object:
         found = found_none(deadline)
-        fast.lease.take()
+        fast.lease.acquire()
         return found
 
     monkeypatch.setattr(slow.lease, "_await_end", await_end)
-    with pytest.raises(UnreachableError, match="has just taken it: stop that process first"):
-        slow.lease.take()
+    with pytest.raises(UnreachableError, match="has just acquired it: stop that process first"):
+        slow.lease.acquire()
     fast.lease.check()
     assert fast.lease.epoch == 1
     fast.lease.release()
@@ -153,10 +153,10 @@ def test_what_an_old_process_misses_after_a_takeover_is_no_loss(
     old, new = on_two_machines(store, tmp_path, lease_s=0.5)
     missing = ContractError("manifest 7 is missing")
     assert cause_of_end(missing, old.lease) is missing  # nobody has taken the lease yet
-    old.lease.take()
+    old.lease.acquire()
     assert cause_of_end(missing, old.lease) is missing
     monkeypatch.setattr(old.lease, "_renew_once", lambda ended: None)  # as of a paused process
-    new.lease.take()
+    new.lease.acquire()
     assert isinstance(cause_of_end(missing, old.lease), LeaseLost)
     wrong = ConfigurationError("a setting")
     assert cause_of_end(wrong, old.lease) is wrong

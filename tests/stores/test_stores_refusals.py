@@ -108,11 +108,11 @@ def test_who_comes_after_a_commit_in_doubt_fences_it_first(behind: Behind, tmp_p
     behind.lake.lake.lease.release()
     other = Lake(replace(behind.lake.lake.address, local=str(tmp_path / "other")))
     other.prepare()
-    other.lease.take()
+    other.lease.acquire()
     assert other.lease.took_over
     other.lease.fenced()
     other.lease.release()
-    behind.lake.lake.lease.take()  # whoever comes after a fence has nothing to fear
+    behind.lake.lake.lease.acquire()  # whoever comes after a fence has nothing to fear
     assert not behind.lake.lake.lease.took_over
 
 
@@ -121,10 +121,10 @@ def test_a_short_lease_waits_for_the_end_of_a_long_one(
 ) -> None:
     old, other = on_two_machines(store, tmp_path, lease_s=3.0)
     new = Lake(replace(other.address, lease_s=0.2))
-    old.lease.take()
+    old.lease.acquire()
     monkeypatch.setattr(old.lease, "_renew_once", lambda ended: None)  # as of a paused process
     began = time.monotonic()
-    new.lease.take()
+    new.lease.acquire()
     assert time.monotonic() - began > 2.5
     new.lease.release()
 
@@ -133,10 +133,10 @@ def test_doctor_repairs_nothing_after_a_takeover(
     store: Moto | ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = on_two_machines(store, tmp_path, lease_s=0.5)
-    old.lease.take()
+    old.lease.acquire()
     old.storage.replace("t/1.parquet", b"1")
     monkeypatch.setattr(old.lease, "_renew_once", lambda ended: None)
-    new.lease.take()
+    new.lease.acquire()
     with pytest.raises(LeaseLost):
         old.set_aside("t")
     assert new.storage.get("t/1.parquet") == b"1"

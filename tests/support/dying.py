@@ -54,7 +54,7 @@ def main(root: str, request_id: str, what: str, delay: str) -> int:
     for kind in (Replay, Rebuild):
         arm(kind, what, float(delay))
     lake = Lake(root)
-    lake.lease.take()
+    lake.lease.acquire()
     request = next(request for request in requests.pending(lake) if request.id == request_id)
     try:
         print(json.dumps(execute(config.load(), lake, request)))

@@ -109,7 +109,7 @@ class SmallLake:
         self.lake = Lake(replace(self.settings.lake_address, root=str(root)))
         self.lake.prepare()
         if not self.lake.storage.is_local:
-            self.lake.lease.take()
+            self.lake.lease.acquire()
         self.reopen()
         self.kafka = Batches()
         self.ends: dict[int, int] = {}

@@ -214,7 +214,7 @@ NOT_OF_A_LAKE = {
     "app/training.py": "the class archive",
     "audit/check_bronze.py": "the acks of a producer",
     "protobuf/changes/check.py": "the .proto file that somebody wants to register",
-    "sources/files/folder.py": "the folder of files that are taken in",
+    "sources/files/folder.py": "the folder of files that are ingested",
     "page/files.py": "the files of the page beside those of the lake",
     "app/process/children.py": "/proc",
     "app/process/temporary_folders.py": "temporary folders",

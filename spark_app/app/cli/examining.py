@@ -14,7 +14,7 @@ from spark_app.app.text import status_lines
 from spark_app.lake.files.state_files import read_json
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
-from spark_app.model.log import log, tell
+from spark_app.model.log import log, print_line
 from spark_app.page.files import PageFiles
 from spark_app.recovery import requests, result_text
 from spark_app.settings import config
@@ -74,9 +74,9 @@ def doctor(
         raise ConfigurationError(f"lake.path: no lake at {own.uri}")
     if mend:
         own.prepare()
-        own.lease.take(LOCK_S)
+        own.lease.acquire(LOCK_S)
         for done in doctor.repair(own, loaded):
-            tell(f"repaired    {done}")
+            print_line(f"repaired    {done}")
         own.lease.give_back()
     problems = doctor.examine(own, loaded)
     print("\n".join(result_text.doctor_json(problems) if as_json else result_text.doctor_lines(problems)))

@@ -11,13 +11,13 @@ from spark_app.app.process import children
 from spark_app.lake.files.store_errors import is_store_error, reason
 from spark_app.lake.lease import Lease
 from spark_app.model.errors import ExitCode, LeaseLost, ProtolakeError, UnreachableError
-from spark_app.model.log import log, tell
+from spark_app.model.log import log, print_line
 
 HOLD_SAYS_S = 60.0
 
 
 def say(error: ProtolakeError) -> ExitCode:
-    tell(f"protolake: {error}")
+    print_line(f"protolake: {error}")
     return error.exit_code
 
 
@@ -50,7 +50,7 @@ def hold(code: ExitCode, reason: str) -> None:
         sys.modules["spark_app.units.spark.jvm"].end(clean=False, last=False)
     children.kill_all(children.descendants(os.getpid()))
     while True:
-        tell(f"protolake: held with exit code {int(code)}: {reason}")
+        print_line(f"protolake: held with exit code {int(code)}: {reason}")
         time.sleep(HOLD_SAYS_S)
 
 

@@ -15,7 +15,7 @@ from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ConfigurationError, UnreachableError, UsageError
-from spark_app.model.log import log, tell
+from spark_app.model.log import log, print_line
 from spark_app.recovery import requests, result_text
 from spark_app.recovery.requests import Request, replay_arguments, selects_some
 from spark_app.settings.models import Settings
@@ -168,7 +168,7 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
         raise typer.Exit(INTERRUPTED) from None
     except Exception:
         if lake.storage.exists(requests.key_of(request)):
-            tell(f"protolake: {_stays(lake, request)}")
+            print_line(f"protolake: {_stays(lake, request)}")
         raise
     if "error" in result:
         say(UsageError(result["error"]))
@@ -185,14 +185,14 @@ def _submit(lake: Lake, request: Request, how: str) -> None:
     older = result_text.request_lines(lake, requests.pending(lake))
     requests.submit(lake, request)
     first = ["", "these earlier requests are executed first:", *older] if older else []
-    tell("\n".join([f"request {request.id}. {how}", *first]))
+    print_line("\n".join([f"request {request.id}. {how}", *first]))
 
 
 def _is_free(lake: Lake) -> bool:
     """Whether the lake's lock could be taken: then it is held until this process ends."""
     try:
         lake.prepare()
-        lake.lease.take(LOCK_S)
+        lake.lease.acquire(LOCK_S)
     except UnreachableError:
         return False
     return True

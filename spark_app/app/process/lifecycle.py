@@ -170,7 +170,7 @@ class ProcessLifecycle:
         Raises:
             UnreachableError: another process has it.
         """
-        self._lake.lease.take(on_lost=lambda said: self.leave(ExitCode.UNREACHABLE, said))
+        self._lake.lease.acquire(on_lost=lambda said: self.leave(ExitCode.UNREACHABLE, said))
 
     def quiet_s(self) -> float:
         """Seconds without progress."""

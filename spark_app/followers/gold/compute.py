@@ -130,7 +130,7 @@ class AggregateComputer:
         columns = []
         for name, aggregate in self._spec.aggregates.items():
             function, field = GOLD_FUNCTIONS[aggregate.function], self._spec.field_of(aggregate)
-            value = _suited(rows, field, function.takes) if field else F.lit(1)
+            value = _suited(rows, field, function.accepts) if field else F.lit(1)
             if function.widens and isinstance(rows.schema[field].dataType, T.IntegralType):
                 columns.append(F.count(value).alias(f"{SUMMED}{name}"))
                 value = value.cast(sums) if sums else value

@@ -279,7 +279,7 @@ class GoldTables:
         although a process that has the lease by now may have removed the files.
 
         Raises:
-            LeaseLost: another process has taken the lease.
+            LeaseLost: another process has acquired the lease.
         """
         self._handles.lake.lease.check()
         transactions = [Transaction(self._app, upto)]

@@ -39,7 +39,7 @@ SYNC_EVERY_S = 10.0
 TRIES = 10  # attempts at a Delta commit whose version another writer has used
 HISTORY = 100  # Delta commits of a table whose digests `redo` compares
 THREADS = 8
-THREADS_IN_A_BUCKET = 32  # each waits for the store's answer
+THREADS_IN_A_BUCKET = 32  # each waits for the response of the store
 MOST_NAMED = 10  # columns
 
 
@@ -140,7 +140,7 @@ class TableCommitter:
 
     def _is_plain(self, manifest: Manifest, name: str) -> bool:
         """True if the Delta commit writes one small file to a disk, without delta-rs: threads would only wait for each
-        other. In a bucket they wait for its answers side by side."""
+        other. In a bucket they wait for its responses side by side."""
         if not self._lake.storage.is_local:
             return False
         known = self._known_schemas.get(name, set())
@@ -293,8 +293,8 @@ class TableCommitter:
             if columns is None:
                 found.append(Event("table_admitted", f"Table {name} begins", table=name))
             elif added := _grown(columns, change)[1]:
-                said = f"Table {name} gets columns, or fields in its columns: {', '.join(added[:MOST_NAMED])}"
-                found.append(Event("columns_added", said, table=name, details={"columns": added}))
+                text = f"Table {name} gets columns, or fields in its columns: {', '.join(added[:MOST_NAMED])}"
+                found.append(Event("columns_added", text, table=name, details={"columns": added}))
         return found
 
     def _add_columns(self, name: str, change: Change) -> None:
@@ -325,8 +325,8 @@ def _grown(old: pa.Schema, change: Change) -> tuple[pa.Schema, list[str]]:
 def _step(manifest: Manifest, name: str) -> str:
     """One of `failpoints.STEPS`."""
     names = list(manifest.tables)
-    place = "first" if name == names[0] else "last" if name == names[-1] else "middle"
-    return f"{manifest.kind}.commit.{place}"
+    position = "first" if name == names[0] else "last" if name == names[-1] else "middle"
+    return f"{manifest.kind}.commit.{position}"
 
 
 def _refuse_other_types(name: str, schema: pa.Schema, table: pa.Schema) -> None:

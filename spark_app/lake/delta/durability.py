@@ -81,7 +81,7 @@ class DurabilityMark:
 
     def _sync(self, names: list[str]) -> dict[str, int]:
         if not self._storage.is_local:
-            return {}  # what the store has taken is durable
+            return {}  # what the store has accepted is durable
         if any(name not in self.versions for name in names):
             self._storage.make_durable("")
         with ThreadPoolExecutor(THREADS, thread_name_prefix="sync") as pool:

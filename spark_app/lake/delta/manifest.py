@@ -190,17 +190,17 @@ class Manifests:
         try:
             self._storage.put_if_absent(key, text.encode(), durable=True)
         except FileExistsError:
-            said = f"{self._storage.uri(key)} exists already: another process has committed a unit to this lake"
+            text = f"{self._storage.uri(key)} exists already: another process has committed a unit to this lake"
             if not self._storage.is_local:
-                raise LeaseLost(said) from None
-            raise ContractError(said, "stop that process, then start this one again") from None
+                raise LeaseLost(text) from None
+            raise ContractError(text, "stop that process, then start this one again") from None
         except OSError:
             self._lake.lease.doubt()
             raise
 
     def take_over(self, counts: dict[str, Any]) -> None:
         """Commit a unit that changes nothing: the process that had the lease before can then commit no more, because
-        this is the number of its next unit, and stays taken.
+        this is the number of its next unit, and stays reserved.
 
         Args:
             counts: those of a unit without records.
@@ -306,13 +306,13 @@ class Manifests:
             raise ContractError(f"{self._storage.uri(key)} {found}: nothing was committed")
 
     def _check_balance(self, manifest: Manifest) -> None:
-        """Check that each ingested record is placed, and that the files have as many rows as the counts say."""
+        """Check that each ingested record is routed, and that the files have as many rows as the counts say."""
         counts, number = manifest.counts, manifest.sequence
-        placed = sum(counts["silver"].values()) + sum(counts["quarantine"].values())
-        placed += counts["deferred"] + counts["tombstones"] + counts.get("dropped", 0)
-        if counts["bronze"] != placed:
+        routed = sum(counts["silver"].values()) + sum(counts["quarantine"].values())
+        routed += counts["deferred"] + counts["tombstones"] + counts.get("dropped", 0)
+        if counts["bronze"] != routed:
             raise ContractError(
-                f"manifest {number}: {counts['bronze']} records were ingested, but {placed} were placed"
+                f"manifest {number}: {counts['bronze']} records were ingested, but {routed} were routed"
             )
         written = {table: sum(entry.rows for entry in change.adds) for table, change in manifest.tables.items()}
         for table, due in self._rows_due(manifest).items():
@@ -321,7 +321,7 @@ class Manifests:
                 raise ContractError(f"manifest {number}: {due} rows of {table} were counted, but {found} written")
 
     def _rows_due(self, manifest: Manifest) -> dict[str, int]:
-        """Table folder -> rows according to the counts, for every table that holds records."""
+        """Table folder -> rows according to the counts, for every table that has records."""
         layout, counts = self._layout, manifest.counts
         silver = {table: 0 for table in manifest.tables if layout.is_silver(table)}
         return silver | {

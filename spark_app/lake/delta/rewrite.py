@@ -95,16 +95,16 @@ def complete(rows: Rows, columns: pa.Schema) -> Rows:
 
 
 def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    taken: list[pa.Table] = []
+    group: list[pa.Table] = []
     size = 0
     for piece in pieces:
-        if taken and size + piece.nbytes > ROW_GROUP_BYTES:  # a large record gets its own row group
-            yield pa.concat_tables(taken)
-            taken, size = [], 0
-        taken.append(piece)
+        if group and size + piece.nbytes > ROW_GROUP_BYTES:  # a large record gets its own row group
+            yield pa.concat_tables(group)
+            group, size = [], 0
+        group.append(piece)
         size += piece.nbytes
-    if taken:
-        yield pa.concat_tables(taken)
+    if group:
+        yield pa.concat_tables(group)
 
 
 AT_ONCE = 4  # tables per unit: a merge costs 50 ms plus 0.6 ms per file, so merging few files at a time costs more

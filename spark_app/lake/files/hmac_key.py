@@ -35,5 +35,5 @@ def read_key(path: str) -> bytes:
 
 
 def fingerprint_of(key: bytes) -> str:
-    """16 hex digits that name a key and tell nothing else about it."""
+    """16 hex digits that name a key and reveal nothing else about it."""
     return hmac.digest(key, LABEL, hashlib.sha256).hex()[:16]

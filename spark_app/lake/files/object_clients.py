@@ -62,7 +62,7 @@ NO_BUCKET, FORBIDDEN = "NoSuchBucket", "403 Forbidden"  # the library has no exc
 CUT = "HTTP error"  # so obstore's texts begin about a connection, and otherwise they give the answer's status
 
 
-def ask(uri: str, endpoint: str, request: Callable[[], T]) -> T:
+def send(uri: str, endpoint: str, request: Callable[[], T]) -> T:
     """The answer to a request about an object.
 
     Raises:

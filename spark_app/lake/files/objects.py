@@ -26,7 +26,7 @@ from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import ObjectStore
 
 from spark_app.lake.files import object_clients as clients
-from spark_app.lake.files.object_clients import AGAIN_S, ask, missing, read_credentials
+from spark_app.lake.files.object_clients import AGAIN_S, missing, read_credentials, send
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.files.store_errors import NoBucket, failed, no_bucket, store_error
 from spark_app.model.address import StorageAddress
@@ -322,8 +322,8 @@ class ObjectStorage(Storage):
         self.delete(*names)
 
     def _ask(self, key: str, request: Callable[[], T]) -> T:
-        """The answer to a request about a key; `store_requests.ask` has the errors."""
-        return ask(self.uri(key), self.address.endpoint, request)
+        """The answer to a request about a key; `object_clients.send` has the errors."""
+        return send(self.uri(key), self.address.endpoint, request)
 
     def _no_bucket(self, key: str) -> Exception:
         return no_bucket(self.uri(key), self.address.endpoint)

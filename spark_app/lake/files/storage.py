@@ -1,10 +1,10 @@
-"""What the files of a lake can be asked for, wherever they are.
+"""The operations on the files of a lake, wherever they are.
 
 A key names a file or folder of the lake: its path below the lake's root, with "/" between the parts. Only this package
 opens, lists, moves or syncs files of a lake; the rest of the code uses these verbs.
 
 Readers see a whole file or none, except for files of `put_file` on a local disk, which nothing names before they are
-complete. On a local disk, only `durable` writes survive a power cut; what an object store has taken is durable.
+complete. On a local disk, only `durable` writes survive a power cut; what an object store has accepted is durable.
 
 The reasons: docs/decisions/storage.md.
 """
@@ -39,7 +39,7 @@ class Storage(ABC):
     @property
     @abstractmethod
     def delta_options(self) -> dict[str, str]:
-        """How delta-rs and Polars reach the files. They may hold secrets."""
+        """How delta-rs and Polars reach the files. They may contain secrets."""
 
     @abstractmethod
     def probe(self, key: str) -> None:
@@ -65,7 +65,7 @@ class Storage(ABC):
         """Whether there is such a file or folder; False if this user may not see it on a disk.
 
         Raises:
-            StoreError, PermissionError: the object store does not say.
+            StoreError, PermissionError: the object store does not respond.
         """
 
     @abstractmethod

@@ -38,11 +38,11 @@ def denied(uri: str) -> PermissionError:
 
 def is_store_error(error: BaseException) -> bool:
     """Whether an error of any library, such as Spark's about a worker, reports that the store is not to be had."""
-    said = str(error)
+    text = str(error)
     return (
         isinstance(error, StoreError)
-        or any(words in said for words in (SAID, DENIED, DELTA_RS))
-        or ARROW.search(said) is not None
+        or any(words in text for words in (SAID, DENIED, DELTA_RS))
+        or ARROW.search(text) is not None
     )
 
 
@@ -56,5 +56,5 @@ def store_error(error: BaseException, uri: str, endpoint: str = "") -> StoreErro
 
 
 def reason(error: BaseException) -> str:
-    """What a library says, in one line of at most 300 characters."""
+    """The text of a library, in one line of at most 300 characters."""
     return " ".join(COLOURS.sub("", str(error)).split())[:300]

@@ -38,7 +38,7 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("deferred_records", "records in bronze that wait to be decoded", lambda r: r.number("deferred")),
     ("dropped_records", "records that expectations keep out of all tables", lambda r: r.number("dropped")),
     ("waiting_files", "files of a source that are listed and not yet taken", lambda r: r.number("source", "waiting")),
-    ("broken_files", "files of a source that cannot be taken", lambda r: r.number("source", "broken")),
+    ("broken_files", "files of a source that cannot be ingested", lambda r: r.number("source", "broken")),
     ("executors", "executors of the cluster that the app has", lambda r: r.number("executors", "now")),
     ("wanted_executors", "executors that the load needs", lambda r: r.number("executors", "wanted")),
     ("blocked_offsets", "offsets behind open transactions", lambda r: _sum(r, "held_back")),
@@ -54,7 +54,7 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
 )
 COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("records", "records in bronze", lambda r: r.number("bronze")),
-    ("taken_files", "files of a source that are taken", lambda r: r.number("source", "taken")),
+    ("taken_files", "ingested files of a source", lambda r: r.number("source", "taken")),
     ("units", "number of the newest committed unit", lambda r: r.units),
     ("starts", "starts of the app", lambda r: r.number("starts")),
     ("bumps", "starts that a new schema caused", lambda r: r.number("bumps")),

@@ -28,7 +28,7 @@ from spark_app.tables.expectations.in_force import as_expectations, rules_by_ori
 from spark_app.tables.expectations.proto_rules import VIOLATED, are_judged
 from spark_app.tables.expectations.types import check_expectations_fit
 from spark_app.tables.sql.engine import failures
-from spark_app.units.worker.placement import Placement
+from spark_app.units.worker.row_router import RowRouter
 
 OPEN_TIMEOUT_S = 30.0
 LANDED_AT = "_landed_at"
@@ -97,12 +97,12 @@ class _Backtester:
         self._since = since
         self._expectations = {name: found for name, found in expectations.items() if found.every or found.unclear}
         self._outcomes = {name: TableOutcome.of(found.every) for name, found in self._expectations.items()}
-        placement = Placement(history.plan(history.lake.storage, 0), history.catalog)
-        self._columns = {name: self._needed(name, placement) for name in self._expectations}
+        router = RowRouter(history.plan(history.lake.storage, 0), history.catalog)
+        self._columns = {name: self._needed(name, router) for name in self._expectations}
         for name, outcome in self._outcomes.items():
             outcome.changed = self._changed(name)
             if self._is_decoded(name):
-                self._columns[name] = self._needed(name, placement, as_sent=True)
+                self._columns[name] = self._needed(name, router, as_sent=True)
         self._idle = idle
 
     def run(self) -> Outcomes:
@@ -149,13 +149,13 @@ class _Backtester:
                 found |= touched.get(number, frozenset())
         return sorted(found)
 
-    def _needed(self, name: str, placement: Placement, as_sent: bool = False) -> pa.Schema:
+    def _needed(self, name: str, router: RowRouter, as_sent: bool = False) -> pa.Schema:
         """The columns to read: those that the expectations of the table name, the coordinates, and the time of landing.
         `as_sent`: in the types of the messages, not of silver."""
         history = self._history
         written = None if as_sent else history.tables.columns(history.settings.tables.layout.silver_of(name))
         own = written or pa.schema([])
-        types = pa.schema([*placement.types(history.columns(name)), VIOLATED])
+        types = pa.schema([*router.types(history.columns(name)), VIOLATED])
         named = needed_columns(self._expectations[name].checks, own, types)
         about = [LINEAGE_SCHEMA.field(column) for column in (*COORDINATES, LANDED_AT)]
         about += SCHEMA if self._expectations[name].by_schema or self._expectations[name].unclear else []

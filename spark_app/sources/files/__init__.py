@@ -1,1 +1,1 @@
-"""Files as a source: which files of a folder are new, what they hold, and which were taken. No Spark."""
+"""Files as a source: which files of a folder are new, what they contain, and which were ingested. No Spark."""

@@ -17,7 +17,7 @@ from obstore.exceptions import InvalidPathError, PreconditionError
 from obstore.store import ObjectStore
 
 from spark_app.lake.files import object_clients as clients
-from spark_app.lake.files.object_clients import ask
+from spark_app.lake.files.object_clients import send
 from spark_app.lake.files.objects import ObjectStorage
 from spark_app.lake.files.store_errors import NoBucket
 from spark_app.model.address import StorageAddress
@@ -134,7 +134,7 @@ class BucketFolder(SourceFolder):
         return [name for name in names if "/" not in name]
 
     def _ask(self, key: str, request: Callable[[], T]) -> T:
-        return ask(self.uri(key) if key else self.path, self.address.endpoint, request)
+        return send(self.uri(key) if key else self.path, self.address.endpoint, request)
 
 
 def _listed(found: Any) -> Listed:

@@ -109,9 +109,9 @@ class SourceColumns:
 
 
 def _assemble(
-    keys: pa.Array, values: pa.Array, headers: pa.Array, times: pa.Array, place: tuple[str, np.ndarray, int]
+    keys: pa.Array, values: pa.Array, headers: pa.Array, times: pa.Array, origin: tuple[str, np.ndarray, int]
 ) -> pa.RecordBatch:
-    topic, numbers, file_us = place
+    topic, numbers, file_us = origin
     count = len(values)
     own = np.asarray(times.is_valid())
     columns = [

@@ -21,12 +21,16 @@ from spark_app.sources.files.ingested import IngestedFile, IngestedFiles
 from spark_app.sources.files.planning import Due
 
 LOG = "_delta_log"
-REMEDY = "take the table into a new lake, or restore its log"
+REMEDY = "ingest the table into a new lake, or restore its log"
 PLAIN = 'to go on with plain files set source.format, for example to "parquet"'
 
 
 def began_in(state: str) -> str:
-    """The file that says which table is taken, from which version on. `state` is the lake's folder of taken files."""
+    """The file with the id of the Delta table and the version from which on it is ingested.
+
+    Args:
+        state: the lake's folder of ingested files.
+    """
     return f"{state}/began.json"
 
 
@@ -37,39 +41,40 @@ def lost(folder: SourceFolder) -> ContractError:
 
 def another_table(folder: SourceFolder, known: str, found: str) -> ContractError:
     """The arguments are ids of tables."""
-    what = f"{folder.path}: another Delta table is there ({found}) than the one that was taken ({known})"
-    return ContractError(what, "restore the table that was taken, or take the other one into a new lake")
+    what = f"{folder.path}: another Delta table is there ({found}) than the one that was ingested ({known})"
+    return ContractError(what, "restore the table that was ingested, or ingest the other one into a new lake")
 
 
-def appeared(folder: SourceFolder, any_taken: bool) -> ContractError:
+def appeared(folder: SourceFolder, any_ingested: bool) -> ContractError:
     """
     Args:
-        any_taken: files of the folder were taken as plain ones.
+        any_ingested: files of the folder were ingested as plain ones.
     """
     what = f"{folder.path} has become a Delta table: it has a {LOG} now"
-    if not any_taken:
+    if not any_ingested:
         return ContractError(
-            f"{what}, and nothing was taken yet", "start the app again: it takes the folder as a table"
+            f"{what}, and nothing was ingested yet", "start the app again: it ingests the folder as a table"
         )
     return ContractError(
-        f"{what}, and files were taken from it as plain ones before", f"{PLAIN}, or take the table into a new lake"
+        f"{what}, and files were ingested from it as plain ones before", f"{PLAIN}, or ingest the table into a new lake"
     )
 
 
 def not_said(folder: SourceFolder, began: str) -> ContractError:
     """`began` names the file that is missing."""
     return ContractError(
-        f"{began} is missing, and no unit says up to which version of its log {folder.path} was taken: either its "
-        f"files were taken as plain ones before it had a {LOG}, or that file was lost",
-        f"{PLAIN}; if the table was followed, restore the file from a backup of the lake; or take the table into a new "
-        "lake",
+        f"{began} is missing, and no unit says up to which version of its log {folder.path} was ingested: either its "
+        f"files were ingested as plain ones before it had a {LOG}, or that file was lost",
+        f"{PLAIN}; if the table was followed, restore the file from a backup of the lake; or ingest the table into a "
+        "new lake",
     )
 
 
-MARKS = "marks rows as deleted, and only a table that rows are added to can be taken"
+MARKS = "marks rows as deleted, and only a table that rows are added to can be ingested"
 PHYSICAL = "delta.columnMapping.physicalName"
 OTHER_COLUMN = (
-    "name another column in [source], or write the table anew with the column in its files, and take it into a new lake"
+    "name another column in [source], or write the table anew with the column in its files, and ingest it into a new "
+    "lake"
 )
 UNMARK = "rewrite its files without these rows (REORG TABLE ... APPLY (PURGE))"
 
@@ -78,14 +83,14 @@ class DeltaListing:
     """Which files of a Delta table are due.
 
     Attributes:
-        version: all files that the log adds up to this version are taken.
-        gone: key -> why a file that the log names cannot be taken.
+        version: all files that the log adds up to this version are ingested.
+        gone: key -> why a file that the log names cannot be ingested.
     """
 
     def __init__(
         self,
         folder: SourceFolder,
-        taken: IngestedFiles,
+        ingested: IngestedFiles,
         storage: Storage,
         state: str,
         version: int,
@@ -93,15 +98,15 @@ class DeltaListing:
     ):
         """
         Args:
-            state: folder of the lake that holds the cursor.
+            state: folder of the lake with the cursor.
             version: as the last unit with records says it; -1 = not said.
-            columns: names of the columns that are taken.
+            columns: names of the columns that are ingested.
 
         Raises:
             ContractError: the table cannot be read.
         """
         self._folder = folder
-        self._taken = taken
+        self._ingested = ingested
         self._storage = storage
         self._columns = columns
         self._began, self._seen = began_in(state), f"{state}/version.json"
@@ -109,9 +114,9 @@ class DeltaListing:
         self.gone: dict[str, str] = {}
         began = read_durable(storage, self._began)
         if began is None:
-            if taken.unit and version < 0:
+            if ingested.unit and version < 0:
                 raise not_said(folder, storage.uri(self._began))
-            began = {"version": version} if taken.unit else self._beginning()
+            began = {"version": version} if ingested.unit else self._beginning()
             self._note(began)
         self._known = began
         stored = (read_json(storage, self._seen) or {}).get("version", -1)
@@ -232,9 +237,9 @@ class DeltaListing:
                 self.gone[as_text(key)] = NO_TEXT
 
     def known(self, keys: Iterable[str]) -> dict[str, IngestedFile]:
-        return self._taken.look_up(list(keys))
+        return self._ingested.look_up(list(keys))
 
-    def taken(self, files: Iterable[IngestedFile]) -> None:
+    def note_ingested(self, files: Iterable[IngestedFile]) -> None:
         for file in files:
             if file.done == file.rows:
                 self._due.pop(file.key, None)
@@ -265,7 +270,7 @@ class DeltaListing:
                 self._read_version(version)
                 self._read = version
             self._last = last
-        entries, found = self._taken.look_up(list(self._due)), list[Due]()
+        entries, found = self._ingested.look_up(list(self._due)), list[Due]()
         there = self._folder.look_at_all(self._due)
         for key in list(self._due):
             one = there.get(key)
@@ -309,7 +314,7 @@ class DeltaListing:
             if removed and removed.get("dataChange", True):
                 raise ContractError(
                     f"{self._folder.path}: version {version} changes or deletes rows of {removed.get('path')}, and "
-                    "only a table that rows are added to can be taken",
+                    "only a table that rows are added to can be ingested",
                     REMEDY,
                 )
             if changed := action.get("metaData"):

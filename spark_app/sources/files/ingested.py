@@ -1,12 +1,12 @@
-"""The ledger of the files that were taken, as it is stored.
+"""The ledger of the ingested files, as it is stored.
 
-Manifests say what each unit took, but old ones are removed; so the ledger copies it into segments of its own:
+Manifests say what each unit ingested, but old ones are removed; so the ledger copies it into segments of its own:
 
-    taken/000000000007-000000000042.parquet   the files taken by the units 7 to 42
+    taken/000000000007-000000000042.parquet   the files ingested by the units 7 to 42
 
 A unit's segment is written after its manifest. The manifest of the last unit with records is never removed, so a start
 can always write the one segment that a kill prevented. Segments are merged as their number grows: each file's entry is
-written about log(files) times in all, and a batch costs the same however many files were taken before it.
+written about log(files) times in all, and a batch costs the same however many files were ingested before it.
 
 The reasons: docs/decisions/file-source.md.
 """
@@ -40,7 +40,7 @@ class IngestedFile:
         key, size, changed, time, tag: as in `Listed`.
         digest: SHA-256 of the content, in hexadecimal digits.
         first: the running number of the file's first row.
-        done: rows that are taken.
+        done: rows that are ingested.
         rows: rows of the file; more than `done` if it is split over several units.
     """
 
@@ -98,7 +98,7 @@ class IngestedFiles:
         self._storage = storage
         self._folder = folder
         self._tidy = tidy
-        # Two may overlap, if a process that was taken over merged, too: each is complete for its units.
+        # Two may overlap, if a process that lost the lease merged, too: each is complete for its units.
         self._segments = list(self._load())
 
     @property
@@ -144,7 +144,7 @@ class IngestedFiles:
         counted = pc.sum(rows["done"]).as_py() or 0
         if counted != end:
             raise ContractError(
-                f"{self._storage.uri(self._folder)} has {counted:,} rows of taken files, but the last unit ended at "
+                f"{self._storage.uri(self._folder)} has {counted:,} rows of ingested files, but the last unit ended at "
                 f"{end:,}{self._where(_first_gap(rows))}",
                 REMEDY,
             )
@@ -152,14 +152,14 @@ class IngestedFiles:
 
     def _where(self, number: int) -> str:
         """Between which segments the row of this running number is missing."""
-        held = [(self._key(segment).rsplit("/", 1)[-1], _ends(segment.rows)) for segment in self._segments]
-        before = [name for name, ends in held if ends <= number]
-        after = [name for name, ends in held if ends > number]
+        segments = [(self._key(segment).rsplit("/", 1)[-1], _ends(segment.rows)) for segment in self._segments]
+        before = [name for name, ends in segments if ends <= number]
+        after = [name for name, ends in segments if ends > number]
         sides = [f"after {name}" for name in before[-1:]] + [f"before {name}" for name in after[:1]]
         return f": row {number:,} is not in it, a segment is missing {' and '.join(sides)}" if sides else ""
 
     def look_up(self, keys: list[str]) -> dict[str, IngestedFile]:
-        """The newest entries of those keys that were taken."""
+        """The newest entries of those keys that were ingested."""
         if not keys or not self._segments:
             return {}
         wanted, found = pa.array(keys, pa.string()), dict[str, IngestedFile]()

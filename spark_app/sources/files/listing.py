@@ -1,7 +1,7 @@
 """Finds the files of a folder that are new, whole and at rest.
 
-Most lists begin at a cursor: the key of which `source.late_keys` taken files come after. From time to time the whole
-folder is listed: that finds new files with earlier names, and taken ones that were replaced.
+Most lists begin at a cursor: the key of which `source.late_keys` ingested files come after. From time to time the whole
+folder is listed: that finds new files with earlier names, and ingested ones that were replaced.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class FolderListing:
     Attributes:
         resting: key -> (file, monotonic time since when it is known so) of new files that are not yet at rest.
         version: as in `DeltaListing`; a folder has none.
-        gone: name -> why such a file cannot be taken.
+        gone: name -> why such a file cannot be ingested.
     """
 
     version = -1
 
-    def __init__(self, folder: SourceFolder, taken: IngestedFiles, known: pa.Table, source: Source):
-        """`known` are the taken files."""
+    def __init__(self, folder: SourceFolder, ingested: IngestedFiles, known: pa.Table, source: Source):
+        """`known` are the ingested files."""
         self._folder = folder
-        self._taken = taken
+        self._ingested = ingested
         self._source = source
         self.resting: dict[str, tuple[Listed, float]] = {}
         self.gone: dict[str, str] = {}
-        self._near: dict[str, IngestedFile] = {}  # the taken files after the cursor
+        self._near: dict[str, IngestedFile] = {}  # the ingested files after the cursor
         self._cursor = ""
         self._full_due = 0.0  # monotonic
         last = known.sort_by("key").slice(max(0, len(known) - source.late_keys)) if len(known) else known
@@ -51,14 +51,14 @@ class FolderListing:
             self._near[row["key"]] = IngestedFile(**row)
         self._move_cursor()
 
-    def taken(self, files: Iterable[IngestedFile]) -> None:
+    def note_ingested(self, files: Iterable[IngestedFile]) -> None:
         """Note files that are in the ledger now."""
         self._near |= {file.key: file for file in files if file.key > self._cursor}
         if len(self._near) > 2 * self._source.late_keys:
             self._move_cursor()
 
     def without_rows(self, key: str) -> None:
-        """The cursor is moved by taken files only."""
+        """The cursor is moved by ingested files only."""
 
     def _move_cursor(self) -> None:
         if len(self._near) >= self._source.late_keys:
@@ -67,10 +67,10 @@ class FolderListing:
             self._near = {key: self._near[key] for key in keys if key > self._cursor}
 
     def known(self, keys: Iterable[str]) -> dict[str, IngestedFile]:
-        """The newest entries of those keys that were taken."""
+        """The newest entries of those keys that were ingested."""
         wanted = list(keys)
         near = {key: self._near[key] for key in wanted if key in self._near}
-        return self._taken.look_up([key for key in wanted if key <= self._cursor]) | near
+        return self._ingested.look_up([key for key in wanted if key <= self._cursor]) | near
 
     def find(self, again: Iterable[str], skip: Callable[[Listed], bool]) -> list[Due]:
         """The new and the changed files that are at rest, sorted by key.
@@ -92,7 +92,7 @@ class FolderListing:
         found = {due[0].key: due for due in nsmallest(MOST_FOUND, due_now, key=lambda due: due[0].key)}
         if everything:
             if self._source.format == "auto" and self._folder.exists(LOG):  # after the list, which may have its files
-                raise appeared(self._folder, bool(self._taken.unit))
+                raise appeared(self._folder, bool(self._ingested.unit))
             done = time.monotonic()
             later = max(self._source.full_list_s, LIST_SHARE * (done - began))
             self._full_due = done + (later if len(found) < MOST_FOUND else 0)
@@ -152,5 +152,5 @@ class FolderListing:
 
 
 def _is_new(listed: Listed, entry: IngestedFile | None) -> bool:
-    """Whether a file is not taken, or may have been replaced since."""
+    """Whether a file is not ingested, or may have been replaced since."""
     return entry is None or not entry.is_as(listed)

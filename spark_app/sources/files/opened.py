@@ -23,23 +23,23 @@ MOST_NAMED = 20  # broken files in the status
 class OpenedSource:
     """
     Attributes:
-        end: the running number after the last row that was taken.
+        end: the running number after the last row that was ingested.
         planner: plans units.
     """
 
     def __init__(self, lake: Lake, settings: Settings, manifests: Manifests):
         """
         Raises:
-            ContractError: the ledger of taken files is damaged or incomplete.
+            ContractError: the ledger of ingested files is damaged or incomplete.
             OSError: the folder cannot be read.
         """
         self._lake = lake
         self._manifests = manifests
         self._name = settings.source.name
         self.folder = open_folder(settings.source_address)
-        self._taken = IngestedFiles(lake.storage, lake.ingested)
+        self._ingested = IngestedFiles(lake.storage, lake.ingested)
         self.catch_up()
-        known = self._taken.check(self.end)
+        known = self._ingested.check(self.end)
         self._files, self._newest = len(known), pc.max(known["time"]).as_py()
         open_files = [IngestedFile(**row) for row in known.filter(pc.less(known["done"], known["rows"])).to_pylist()]
         self._listing = self._list(settings, known)
@@ -54,11 +54,11 @@ class OpenedSource:
         version = last.source.get("version", -1) if last else -1
         if kind == "delta" or (kind == "auto" and self.folder.exists(LOG)):
             columns = SourceColumns.of(settings.source).names
-            return DeltaListing(self.folder, self._taken, storage, state, version, columns)
+            return DeltaListing(self.folder, self._ingested, storage, state, version, columns)
         if kind == "auto" and (version >= 0 or read_durable(storage, began_in(state)) is not None):
             self.folder.require()
             raise lost(self.folder)
-        return FolderListing(self.folder, self._taken, known, settings.source)
+        return FolderListing(self.folder, self._ingested, known, settings.source)
 
     @property
     def end(self) -> int:
@@ -68,13 +68,13 @@ class OpenedSource:
     def catch_up(self) -> None:
         """Add the units to the ledger whose manifests say more than it has, such as one before a kill."""
         last = self._manifests.last_ingest
-        if last is None or last.sequence <= self._taken.unit:
+        if last is None or last.sequence <= self._ingested.unit:
             return
         for number in self._manifests.numbers():
-            if number > self._taken.unit:
+            if number > self._ingested.unit:
                 manifest = self._manifests.read(number)
                 if manifest.kind == "ingest":
-                    self._taken.add(number, files_of(manifest.source))
+                    self._ingested.add(number, files_of(manifest.source))
 
     def committed(self, plan: Plan) -> None:
         """Note a plan whose unit is committed."""
@@ -85,7 +85,7 @@ class OpenedSource:
         self.planner.committed(plan)
 
     def describe(self) -> dict[str, Any]:
-        """The source for the status: numbers of files, the broken ones, and the time of the newest file taken."""
+        """The source for the status: numbers of files, the broken ones, and the time of the newest ingested file."""
         broken = self.planner.broken
         return {
             "kind": "files",

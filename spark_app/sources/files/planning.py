@@ -1,4 +1,4 @@
-"""Plans what the next unit takes from the files of a source.
+"""Plans what the next unit reads from the files of a source.
 
 The reasons: docs/decisions/file-source.md.
 """
@@ -23,7 +23,7 @@ from spark_app.sources.files.scanning import PARQUET, Scan, Unreadable, format_o
 T = TypeVar("T")
 
 REPLACED = "restore the file as it was, and give other content a name of its own"
-UNDECODABLE = "write its records into a file that can be read, and take the folder into a new lake"
+UNDECODABLE = "write its records into a file that can be read, and ingest the folder into a new lake"
 REFUSED_S = 60.0  # after which a file that the system refused to read is tried again
 
 Due = tuple[Listed, IngestedFile | None]  # a file, and its entry if the ledger has one
@@ -35,7 +35,7 @@ class Listing(Protocol):
     Attributes:
         version: see `DeltaListing`.
         resting: new files that are not yet at rest.
-        gone: key -> why a file cannot be taken.
+        gone: key -> why a file cannot be ingested.
     """
 
     version: int
@@ -46,7 +46,7 @@ class Listing(Protocol):
 
     def known(self, keys: Iterable[str]) -> dict[str, IngestedFile]: ...
 
-    def taken(self, files: Iterable[IngestedFile]) -> None: ...
+    def note_ingested(self, files: Iterable[IngestedFile]) -> None: ...
 
     def without_rows(self, key: str) -> None: ...
 
@@ -69,9 +69,9 @@ class Plan:
     files: tuple[IngestedFile, ...]
 
     def source(self, version: int) -> dict[str, Any]:
-        """What the manifest says of it."""
-        said: dict[str, Any] = {"files": [asdict(file) for file in self.files]}
-        return said | ({"version": version} if version >= 0 else {})
+        """Its entry in the manifest."""
+        entry: dict[str, Any] = {"files": [asdict(file) for file in self.files]}
+        return entry | ({"version": version} if version >= 0 else {})
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Planner:
     """Plans units of files that are at rest and whole.
 
     Attributes:
-        rewritten: which file that is taken in part is being written again, so that nothing is planned; "" = none.
+        rewritten: which file that is ingested in part is being written again, so that nothing is planned; "" = none.
     """
 
     def __init__(
@@ -143,11 +143,11 @@ class Planner:
         self._scans: dict[str, tuple[Listed, Scan]] = {}
         self._proven: Listed | None = None  # the last file that was proven
         self._kept_out: dict[str, _KeptOut] = {}
-        self._touched: dict[str, IngestedFile] = {}  # taken files with the same content and a new time
+        self._touched: dict[str, IngestedFile] = {}  # ingested files with the same content and a new time
 
     @property
     def broken(self) -> dict[str, str]:
-        """Key -> why a file at rest cannot be taken."""
+        """Key -> why a file at rest cannot be ingested."""
         return dict(sorted((self._named() | self._listing.gone).items()))
 
     def _named(self) -> dict[str, str]:
@@ -155,7 +155,7 @@ class Planner:
 
     @property
     def waiting(self) -> int:
-        """Files that are listed and not yet taken."""
+        """Files that are listed and not yet ingested."""
         return len(self._queue) + len(self._listing.resting)
 
     @property
@@ -171,7 +171,7 @@ class Planner:
         """The next unit, from the running number `start` on; None = nothing is due.
 
         Raises:
-            ContractError: a taken file was replaced.
+            ContractError: an ingested file was replaced.
             OSError: the folder cannot be listed.
         """
         plan, full = self._fill(start)
@@ -197,7 +197,7 @@ class Planner:
         for listed, entry in self._candidates():
             found = self._scan(listed, entry)
             if found is not None and entry is not None and entry.digest != found.digest:
-                raise ContractError(f"{self._uri(listed.key)} was replaced after its records were taken", REPLACED)
+                raise ContractError(f"{self._uri(listed.key)} was replaced after its records were ingested", REPLACED)
             if found is None and self._open is not None and listed.key == self._open.key:
                 break  # its rows come first, because their numbers follow each other
             if found is None:
@@ -210,7 +210,7 @@ class Planner:
             stamped = _stamped(
                 entry or IngestedFile(listed.key, 0, 0, listed.time, found.digest, at, 0, found.rows), listed
             )
-            done, full = _take(load, replace(listed, time=stamped.time), stamped, found)
+            done, full = _add_pieces(load, replace(listed, time=stamped.time), stamped, found)
             if done > stamped.done:
                 files.append(replace(stamped, done=done))
                 at += done - stamped.done
@@ -223,7 +223,7 @@ class Planner:
         return f"{self._folder.path}: {key}"
 
     def _candidates(self) -> Iterator[Due]:
-        """First the file that is taken in part. While that is written again, there are none, because its rows come
+        """First the file that is ingested in part. While that is written again, there are none, because its rows come
         first."""
         self.rewritten = ""
         if self._open is not None:
@@ -241,7 +241,7 @@ class Planner:
                 yield listed, entry
 
     def _scan(self, listed: Listed, entry: IngestedFile | None) -> Scan | None:
-        """None = the file is not to be taken now."""
+        """None = the file is not to be ingested now."""
         known = self._scans.get(listed.key)
         if known is not None and known[0] == listed:
             return self._read(listed, entry, lambda: self._still(*known))
@@ -264,23 +264,23 @@ class Planner:
         return found
 
     def _is_proven(self, listed: Listed) -> bool:
-        """Whether each row group of a new file can be decoded, also those that later units take."""
+        """Whether each row group of a new file can be decoded, also those that later units read."""
         if self._proven != listed:
             self._proven = self._read(listed, None, lambda: prove(self._folder, listed, self._columns))
         return self._proven is not None
 
     def _read(self, listed: Listed, entry: IngestedFile | None, read: Callable[[], T]) -> T | None:
-        """What `read` returns; None = the file is not to be taken now.
+        """What `read` returns; None = the file is not to be ingested now.
 
         Raises:
-            ContractError: a taken file has other content.
-            OSError: what cannot be read is the file that is taken in part, or much more than this file.
+            ContractError: an ingested file has other content.
+            OSError: what cannot be read is the file that is ingested in part, or much more than this file.
         """
         try:
             return read()
         except Unreadable as error:
             if entry is not None:
-                what = f"{self._uri(listed.key)} was replaced after its records were taken ({error})"
+                what = f"{self._uri(listed.key)} was replaced after its records were ingested ({error})"
                 raise ContractError(what, REPLACED) from None
             self._keep_out(listed, str(error))
         except Changed:
@@ -293,7 +293,7 @@ class Planner:
 
     def _keep_out(self, listed: Listed, why: str | None, until: float = math.inf) -> None:
         self._kept_out[listed.key] = _KeptOut(listed, why, until)
-        self._scans.pop(listed.key, None)  # the scan that lets it in again takes it from those kept out
+        self._scans.pop(listed.key, None)  # the scan that lets it in again removes it from those kept out
 
     def committed(self, plan: Plan) -> None:
         """Go on after the plan, which is in the ledger now."""
@@ -305,15 +305,15 @@ class Planner:
             self._touched.pop(key, None)
             if key != kept:
                 self._scans.pop(key, None)
-        self._listing.taken(plan.files)
+        self._listing.note_ingested(plan.files)
 
     def failed(self, failure: FileFailed) -> bool:
         """A file of the plan could not be read: if its content is at fault, plan without it as long as it stays as it
         is. Returns whether it is as planned and only the task could not read it.
 
         Raises:
-            ContractError: some of its rows are taken.
-            OSError: it cannot be said what became of it.
+            ContractError: some of its rows are ingested.
+            OSError: it is unknown now what became of it.
         """
         found = self._scans.pop(failure.key, None)
         if found is None:
@@ -328,7 +328,7 @@ class Planner:
 
 
 def _part(entry: IngestedFile) -> str:
-    return f"{entry.done:,} of its {entry.rows:,} rows are taken"
+    return f"{entry.done:,} of its {entry.rows:,} rows are ingested"
 
 
 def _stamped(entry: IngestedFile, listed: Listed) -> IngestedFile:
@@ -336,7 +336,7 @@ def _stamped(entry: IngestedFile, listed: Listed) -> IngestedFile:
     return replace(entry, size=listed.size, changed=listed.changed, tag=listed.tag)
 
 
-def _take(load: _Load, listed: Listed, entry: IngestedFile, found: Scan) -> tuple[int, bool]:
+def _add_pieces(load: _Load, listed: Listed, entry: IngestedFile, found: Scan) -> tuple[int, bool]:
     """Plan the pieces after the entry's rows. Returns (rows that are done then, whether the load is full)."""
     done = entry.done
     for piece in found.pieces:

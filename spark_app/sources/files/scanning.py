@@ -1,4 +1,4 @@
-"""Scans a file before it is taken: whether it is whole, the digest of its content, and the pieces that tasks read."""
+"""Scans a file before it is ingested: is it whole, which digest has its content, and which pieces do tasks read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CODECS = {".gz": "gzip", ".zst": "zstd"}
 MOST_RATIO = 1000  # lines to their compressed size: gzip reaches no more, and zstd only with what is almost empty
 LEAST_BYTES = 64 << 20  # of lines, which no ratio refuses
 PROVED_ROWS = 1000  # that are decoded at once: the size of a row group says little of what a dictionary repeats
-LONGEST_LINE = 256 << 20  # because a task holds it in memory
+LONGEST_LINE = 256 << 20  # because a task keeps it in memory
 # What a file server or a machine without resources answers for a time; it says nothing about the file.
 MAY_PASS = {
     *(errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH),
@@ -102,8 +102,8 @@ def scan(folder: SourceFolder, listed: Listed, kind: str, columns: SourceColumns
 
 
 def prove(folder: SourceFolder, listed: Listed, columns: SourceColumns) -> Listed:
-    """Decode the columns of a Parquet file, because rows of it are taken before its last row group is read. Returns the
-    file.
+    """Decode the columns of a Parquet file, because rows of it are ingested before its last row group is read. Returns
+    the file.
 
     Raises:
         As `scan`.

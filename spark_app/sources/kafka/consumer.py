@@ -140,8 +140,8 @@ def _with_omitted(batch: pa.RecordBatch, messages: np.ndarray, most_value: int) 
     digests: list[str | None] = []
     for message in messages.tolist():
         found = _read(message)
-        place, size = int(found["value"]), int(found["value_bytes"])
-        data = (ctypes.c_char * size).from_address(place) if size > most_value else None
+        pointer, size = int(found["value"]), int(found["value_bytes"])
+        data = (ctypes.c_char * size).from_address(pointer) if size > most_value else None
         sizes.append(None if data is None else size)
         digests.append(None if data is None else hashlib.sha256(data).hexdigest())
     columns = [*batch.columns, pa.array(sizes, pa.int64()), pa.array(digests, pa.string())]
@@ -177,7 +177,7 @@ class Queue:
         self._topic = topic
         self._partition = partition
         self._position = start
-        self._held = NONE  # addresses, bytes and offsets of messages
+        self._fetched = NONE  # addresses, bytes and offsets of messages
         self.reached = start
         self.ended: float | None = None
         self.used = time.monotonic()
@@ -187,7 +187,7 @@ class Queue:
             self.errors.append((code, librdkafka.describe(code).decode()))
 
     def continues_at(self, start: int) -> bool:
-        """Whether this offset is the next one, or among those that were fetched and not taken."""
+        """Whether this offset is the next one, or among those that were fetched and not popped."""
         return self._position <= start <= self.reached
 
     def skip_to(self, start: int) -> bool:
@@ -199,24 +199,24 @@ class Queue:
         return True
 
     def has_full_batch(self, end: int, most_records: int, most_bytes: int) -> bool:
-        """Whether `take` can return a full batch, or all messages before `end`."""
-        sizes = self._held[1]
+        """Whether `pop` can return a full batch, or all messages before `end`."""
+        sizes = self._fetched[1]
         return self.reached >= end or len(sizes) >= most_records or int(sizes.sum()) >= most_bytes
 
-    def take(self, end: int, most_records: int, most_bytes: int) -> np.ndarray:
+    def pop(self, end: int, most_records: int, most_bytes: int) -> np.ndarray:
         """Addresses and offsets of the next messages before `end`, within both limits; a larger message comes alone.
 
         Returns:
             An array with two rows: addresses and offsets. The caller releases the messages.
         """
-        _, sizes, offsets = self._held
+        _, sizes, offsets = self._fetched
         count = min(int(np.searchsorted(offsets, end)), most_records)
         fitting = int(np.searchsorted(np.cumsum(sizes[:count]), most_bytes, "right"))
         count = min(count, max(fitting, 1))
-        taken, self._held = self._held[:, :count], self._held[:, count:]
+        popped, self._fetched = self._fetched[:, :count], self._fetched[:, count:]
         if count:
-            self._position = int(taken[2, -1]) + 1
-        return taken[::2]
+            self._position = int(popped[2, -1]) + 1
+        return popped[::2]
 
     def receive(self, into: np.ndarray, most: int, wait_ms: int) -> bool:
         """Take at most `most` messages that librdkafka has fetched; False if there are none within `wait_ms`."""
@@ -238,16 +238,16 @@ class Queue:
 
     def stop(self) -> None:
         """Stop fetching, and release the messages in the queue."""
-        release(self._held[0])
-        self._held = NONE
+        release(self._fetched[0])
+        self._fetched = NONE
         librdkafka.consume_stop(self._topic, self._partition)
 
     def _hold(self, more: np.ndarray) -> None:
         """Add messages to the queue, and release those before the current position."""
-        held = np.concatenate([self._held, more], axis=1) if self._held.size else more
-        first = int(np.searchsorted(held[2], self._position))
-        release(held[0, :first])
-        self._held = held[:, first:]
+        fetched = np.concatenate([self._fetched, more], axis=1) if self._fetched.size else more
+        first = int(np.searchsorted(fetched[2], self._position))
+        release(fetched[0, :first])
+        self._fetched = fetched[:, first:]
 
     def _note(self, error: np.ndarray) -> None:
         """Record an error that librdkafka returned instead of a message, or the end of the partition."""
@@ -312,7 +312,7 @@ class Consumer:
             while True:
                 while not queue.has_full_batch(span.end, most_records, most_bytes):
                     self._receive(queue, span)
-                addresses, offsets = queue.take(span.end, most_records, most_bytes)
+                addresses, offsets = queue.pop(span.end, most_records, most_bytes)
                 if not len(addresses):
                     break
                 try:

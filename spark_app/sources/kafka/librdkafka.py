@@ -188,20 +188,20 @@ def _list(lists: np.ndarray, found: np.ndarray, answer: np.ndarray) -> None:
 
 
 @njit("void(int64[::1], int32[::1], uint8[::1])", cache=True)  # type: ignore[untyped-decorator]
-def _copy(places: np.ndarray, ends: np.ndarray, data: np.ndarray) -> None:
-    for number in range(len(places)):
+def _copy(pointers: np.ndarray, ends: np.ndarray, data: np.ndarray) -> None:
+    for number in range(len(pointers)):
         length = ends[number + 1] - ends[number]
-        text = carray(address(places[number]), length, np.uint8)
+        text = carray(address(pointers[number]), length, np.uint8)
         for position in range(length):
             data[ends[number] + position] = text[position]
 
 
 @njit("void(int64[::1], int64[::1], int32[::1], uint8[::1])", cache=True)  # type: ignore[untyped-decorator]
-def _encode(places: np.ndarray, sizes: np.ndarray, ends: np.ndarray, text: np.ndarray) -> None:
+def _encode(pointers: np.ndarray, sizes: np.ndarray, ends: np.ndarray, text: np.ndarray) -> None:
     """Encode the values in base64, each from its position in `ends`."""
-    for number in range(len(places)):
+    for number in range(len(pointers)):
         size, at = sizes[number], ends[number]
-        data = carray(address(places[number]), size, np.uint8)
+        data = carray(address(pointers[number]), size, np.uint8)
         for start in range(0, size, 3):
             first = data[start]
             second = data[start + 1] if start + 1 < size else np.uint8(0)
@@ -213,22 +213,22 @@ def _encode(places: np.ndarray, sizes: np.ndarray, ends: np.ndarray, text: np.nd
             at += 4
 
 
-def _names(places: np.ndarray, sizes: np.ndarray) -> pa.Array:
+def _names(pointers: np.ndarray, sizes: np.ndarray) -> pa.Array:
     """The header names as JSON strings; each distinct name is converted once."""
     ends = _ends(sizes)
     data = np.empty(ends[-1], np.uint8)
-    _copy(places, ends, data)
+    _copy(pointers, ends, data)
     encoded = _array(pa.binary(), ends, data).dictionary_encode()
     texts = [json.dumps(name.decode(errors="replace"), ensure_ascii=False) for name in encoded.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(encoded.indices)
 
 
-def _base64(places: np.ndarray, sizes: np.ndarray) -> pa.Array:
+def _base64(pointers: np.ndarray, sizes: np.ndarray) -> pa.Array:
     """The header values in base64; NULL for a header without a value."""
     ends = _ends((sizes + 2) // 3 * 4)
     text = np.empty(ends[-1], np.uint8)
-    _encode(places, sizes, ends, text)
-    return pc.if_else(pa.array(places == 0), pa.scalar(None, pa.string()), _array(pa.string(), ends, text))
+    _encode(pointers, sizes, ends, text)
+    return pc.if_else(pa.array(pointers == 0), pa.scalar(None, pa.string()), _array(pa.string(), ends, text))
 
 
 def _join(names: pa.Array, values: pa.Array, counts: np.ndarray) -> pa.Array:

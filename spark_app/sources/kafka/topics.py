@@ -108,7 +108,7 @@ class Topics:
         }
 
     def _taken(self, topic: Any) -> set[str]:
-        return {str(p.id) for p in topic.partitions if self._kafka.takes(p.id)}
+        return {str(p.id) for p in topic.partitions if self._kafka.includes(p.id)}
 
     def _describe(self, client: AdminClient) -> dict[str, Any]:
         futures = client.describe_topics(TopicCollection(self._kafka.topics), request_timeout=ANSWER_S)
@@ -116,9 +116,9 @@ class Topics:
 
     def _ask(self, ask: Any) -> Any:
         with self._lock:  # the threads of batches and of the app ask
-            return self._ask_alone(ask)
+            return self._request_unlocked(ask)
 
-    def _ask_alone(self, ask: Any) -> Any:
+    def _request_unlocked(self, ask: Any) -> Any:
         try:
             self._open().poll(0)  # empties the client's queue of events
             return ask(self._open())
@@ -170,7 +170,7 @@ class OpenTransactions:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._kafka = kafka
-        self._ask = ask or self._ask_broker
+        self._ask = ask or self._poll_broker
         self._clock = clock
         self._client: AdminClient | None = None
         self._complained = False
@@ -190,7 +190,7 @@ class OpenTransactions:
             if now - self._stuck[topic, partition][1] >= SUSPECT_S
         }
 
-    def _ask_broker(self) -> Ends:
+    def _poll_broker(self) -> Ends:
         """The offsets of each partition; empty if no broker responds. Other code reports an unreachable broker; only a
         secret file that cannot be read is logged here."""
         try:
@@ -213,7 +213,7 @@ class OpenTransactions:
     def _partitions(self, client: AdminClient) -> list[Key]:
         topics = client.list_topics(timeout=ANSWER_S).topics
         found = ((name, number) for name in self._kafka.topics if name in topics for number in topics[name].partitions)
-        return [key for key in found if self._kafka.takes(key[1])]
+        return [key for key in found if self._kafka.includes(key[1])]
 
     def _ends(self, client: AdminClient, keys: list[Key], isolation: Any) -> dict[Key, int]:
         latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]

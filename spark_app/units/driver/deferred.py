@@ -205,7 +205,7 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     chunk: list[pa.RecordBatch] = []
     for batch in batches:
         chunk.append(batch)
-        if sum(len(held) for held in chunk) >= MOST_READ:
+        if sum(len(part) for part in chunk) >= MOST_READ:
             yield pa.Table.from_batches(chunk, DEFERRED_SCHEMA)
             chunk = []
     if chunk:
@@ -309,8 +309,8 @@ class DeferredDecoder:
     def _find_ready_keys(self) -> pa.Array:
         """The keys of the records that are ready: of schemas that are decodable or refused, of tables that are let in,
         and NULL."""
-        held = self._opened.paused.held(letting_in=True)
-        stopped = {key_of_table(self._settings.tables.layout.silver_of(name)) for name in held}
+        waiting = self._opened.paused.waiting(letting_in=True)
+        stopped = {key_of_table(self._settings.tables.layout.silver_of(name)) for name in waiting}
         let_in = self._waiting.table_keys - stopped
         return pa.concat_arrays([self._find_resolved_keys(), pa.array(sorted(let_in), pa.string())])
 

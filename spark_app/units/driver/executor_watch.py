@@ -91,10 +91,10 @@ def _busy_cores(work: ExecutorWork, before: ExecutorWork | None, seconds: float)
 class ExecutorScaling:
     """Lets the cluster follow `ExecutorCount`."""
 
-    def __init__(self, session: SparkSession, settings: SparkSettings, status: Status, tell: Callable[[Event], None]):
+    def __init__(self, session: SparkSession, settings: SparkSettings, status: Status, emit: Callable[[Event], None]):
         self._session = session
         self._status = status
-        self._tell = tell
+        self._emit = emit
         self._count = ExecutorCount(settings.min_executors, settings.max_executors, settings.executor_calm_s)
         self._asked = 0
         self._surplus_since: float | None = None
@@ -139,15 +139,15 @@ class ExecutorScaling:
     def _say(self, wanted: int, now: int) -> None:
         log.info("executors", wanted=wanted, now=now)
         said = f"The app asks the cluster for {wanted:,} executors; it has {now:,}"
-        self._tell(Event("executors", said, details={"wanted": wanted, "now": now}))
+        self._emit(Event("executors", said, details={"wanted": wanted, "now": now}))
 
 
 class ExecutorWatch:
     """Looks at the executors of one session."""
 
-    def __init__(self, session: SparkSession, settings: Settings, status: Status, tell: Callable[[Event], None]):
-        """`tell` gets the changes of the number of executors."""
-        self._scaling = ExecutorScaling(session, settings.spark, status, tell) if settings.spark.scales else None
+    def __init__(self, session: SparkSession, settings: Settings, status: Status, emit: Callable[[Event], None]):
+        """`emit` gets the changes of the number of executors."""
+        self._scaling = ExecutorScaling(session, settings.spark, status, emit) if settings.spark.scales else None
         self._session = session
         self._settings = settings
         self._status = status

@@ -1,4 +1,4 @@
-"""The loop over a source of files: it plans a unit, passes it to `ingest`, notes what was taken, and waits."""
+"""The loop over a source of files: it plans a unit, passes it to `ingest`, notes what was ingested, and waits."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FileStream:
     def __init__(
         self, session: SparkSession, opened: OpenLake, units: UnitRunner, run: RunContext, available_now: bool
     ):
-        """`available_now`: end once all files are taken that are there."""
+        """`available_now`: end once all files are ingested that are there."""
         self._session = session
         self._opened = opened
         self._settings = opened.settings
@@ -65,7 +65,7 @@ class FileStream:
         self._available_now = available_now
         self._source: OpenedSource | None = None
         self._parts: Sequence[Part] = ()
-        self._named: dict[str, str] = {}  # the files that were said to be broken
+        self._named: dict[str, str] = {}  # the files that were reported to be broken
         self._unanswered_since: float | None = None
         self._resting_since: float | None = None
         self._ingest = Ingest(opened, units, run, self.read, replans=True)
@@ -79,13 +79,13 @@ class FileStream:
         return Records(self._session, tuple(shares), sum(part.piece.rows for part in self._parts))
 
     def keep(self, origin: UnitOptions, every_second: Callable[[], None]) -> None:
-        """Take files until the app is asked to stop, or all are taken.
+        """Ingest files until the app is asked to stop, or all are ingested.
 
         Args:
             every_second: called about once a second, between two units.
 
         Raises:
-            ProtolakeError: a unit raised it, a taken file was replaced, or the folder cannot be read for too long.
+            ProtolakeError: a unit raised it, an ingested file was replaced, or the folder cannot be read for too long.
         """
         chores = time.monotonic() + IDLE_S
         while not self._stop.is_set():
@@ -130,11 +130,11 @@ class FileStream:
         return True
 
     def _attempt(self, origin: UnitOptions) -> bool | None:
-        """Take one unit. True = there may be more to take at once, False = try again later, None = there is nothing."""
+        """Ingest one unit. True = there may be more now, False = try again later, None = there is nothing."""
         try:
-            taken = self._run.disk.retry(lambda: self._take(origin))
+            ingested = self._run.disk.retry(lambda: self._ingest_unit(origin))
             self._unanswered_since = None
-            return taken
+            return ingested
         except FileFailed as failed:
             log.warning("a file could not be read", file=failed.key, reason=failed.what)
             self._plan_anew(failed)
@@ -169,10 +169,10 @@ class FileStream:
         now = time.monotonic()
         self._unanswered_since = self._unanswered_since or now
         seconds, most = now - self._unanswered_since, self._settings.run.connect_timeout_s
-        said = f"source.path {self._settings.source.path} cannot be read: {error}"
+        text = f"source.path {self._settings.source.path} cannot be read: {error}"
         if seconds > most:
-            raise UnreachableError(f"{said}, for {seconds:.0f} s")
-        self._status.waiting(f"{said}; the app retries for {most:.0f} s")
+            raise UnreachableError(f"{text}, for {seconds:.0f} s")
+        self._status.waiting(f"{text}; the app retries for {most:.0f} s")
         self._stop.wait(RETRY_S)
 
     def _opened_source(self) -> OpenedSource:
@@ -180,7 +180,7 @@ class FileStream:
             self._source = OpenedSource(self._opened.lake, self._settings, self._opened.units.manifests)
         return self._source
 
-    def _take(self, origin: UnitOptions) -> bool | None:
+    def _ingest_unit(self, origin: UnitOptions) -> bool | None:
         with self._run.unit_lock:
             if self._stop.is_set():
                 return False
@@ -201,7 +201,7 @@ class FileStream:
         name = self._settings.source.name
         start, end = ({name: {SHARD: number}} for number in (plan.start, plan.end))
         try:
-            self._ingest.take(start, end, origin, plan.source(source.planner.version))
+            self._ingest.commit_range(start, end, origin, plan.source(source.planner.version))
             source.committed(plan)
         except BaseException:
             if source.end != plan.start:
@@ -214,9 +214,11 @@ class FileStream:
         source = self._opened_source()
         broken = source.planner.broken
         for key in sorted(broken.keys() - self._named.keys()):
-            said = one_line(f"The file {key} cannot be taken: {broken[key]}")
-            log.warning("a file cannot be taken", file=key, reason=broken[key], remedy="write it again, or remove it")
-            self._status.tell(Event("file", said, "WARN", details={"file": key, "reason": broken[key]}))
+            text = one_line(f"The file {key} cannot be ingested: {broken[key]}")
+            log.warning(
+                "a file cannot be ingested", file=key, reason=broken[key], remedy="write it again, or remove it"
+            )
+            self._status.emit(Event("file", text, "WARN", details={"file": key, "reason": broken[key]}))
         self._named = broken
         self._status.set_source(source.describe())
 

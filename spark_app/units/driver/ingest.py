@@ -53,7 +53,7 @@ class RunContext:
     Attributes:
         disk: waits for free disk space.
         stop: set when the app is asked to stop.
-        unit_lock: held while a unit is built and committed, so that only one is open at any time.
+        unit_lock: locked while a unit is built and committed, so that only one is open at any time.
     """
 
     status: Status
@@ -119,15 +119,15 @@ class Ingest:
         _check_direction(start, end)
         partitions = self._settings.kafka.partitions
         source = {"batch": batch_id} | ({"partitions": partitions} if partitions else {})
-        return self.take(start, end, origin, source, began)
+        return self.commit_range(start, end, origin, source, began)
 
-    def take(
+    def commit_range(
         self, start: Offsets, end: Offsets, origin: UnitOptions, source: dict[str, Any], began: float | None = None
     ) -> int:
         """Ingest the records of a planned range; returns their number.
 
         Args:
-            source: what else the manifest says of the source.
+            source: what else the manifest has of the source.
             began: monotonic time when the batch began.
 
         Raises:
@@ -196,8 +196,8 @@ class Ingest:
                 log.warning("batch is retried", tries=tries, records=describe_range(start, end))
             land_only = origin.land_only or tries > self._settings.batch.max_attempts
             if land_only and not origin.land_only:
-                said = "batch failed too often: it is written to bronze only, its decoding is deferred"
-                log.error(said, tries=tries - 1, records=describe_range(start, end))
+                message = "batch failed too often: it is written to bronze only, its decoding is deferred"
+                log.error(message, tries=tries - 1, records=describe_range(start, end))
             try:
                 return self._pass(start, end, replace(origin, land_only=land_only))
             except SchemaBump:
@@ -242,8 +242,8 @@ def _continues(batch: int, start: Offsets, end: Offsets) -> bool:
 
 def describe_range(start: Offsets, end: Offsets) -> str:
     """The offsets of each partition with records as "<topic>/<partition> <first> to <end>"; the end is excluded."""
-    taken = {t: {p: (start.get(t, {}).get(p, 0), o) for p, o in parts.items()} for t, parts in end.items()}
-    found = [f"{t}/{p} {a} to {b}" for t, parts in sorted(taken.items()) for p, (a, b) in parts.items() if b > a]
+    ranges = {t: {p: (start.get(t, {}).get(p, 0), o) for p, o in parts.items()} for t, parts in end.items()}
+    found = [f"{t}/{p} {a} to {b}" for t, parts in sorted(ranges.items()) for p, (a, b) in parts.items() if b > a]
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     return ", ".join(found[:MOST_NAMED]) + more
 

@@ -47,7 +47,7 @@ def spread(session: SparkSession, values: Sequence[Value], *, from_last: bool = 
         from_last: counts the executors from the last one, so that the tasks keep away from those of other jobs.
     """
     context = session.sparkContext
-    executors = [] if is_local(context) else jvm.executor_places(session)
+    executors = [] if is_local(context) else jvm.executor_locations(session)
     if len(executors) < MOVES:
         return context.parallelize(values, len(values))
     if from_last:

@@ -88,20 +88,20 @@ def find_gaps(last: Manifest | None, now: Mapping[str, Topic]) -> list[Gap]:
     if last is None:
         return []
     ids, gaps = last.source["topic_ids"], []
-    for name, taken in last.source["end"].items():
+    for name, ends in last.source["end"].items():
         found = now.get(name)
         if found is not None and found.id == ids.get(name, found.id):
-            gaps += _gaps_within(name, taken, found)
+            gaps += _gaps_within(name, ends, found)
         else:
-            gaps += [Gap(name, ids[name], int(p), offset, None, Reason.MADE_AGAIN) for p, offset in taken.items()]
+            gaps += [Gap(name, ids[name], int(p), offset, None, Reason.MADE_AGAIN) for p, offset in ends.items()]
             gaps += _gaps_within(name, {}, found) if found else []
     return sorted(gaps, key=lambda gap: (gap.topic, gap.partition, gap.first))
 
 
-def _gaps_within(name: str, taken: Mapping[str, int], topic: Topic) -> list[Gap]:
+def _gaps_within(name: str, ends: Mapping[str, int], topic: Topic) -> list[Gap]:
     gaps = []
-    for partition in taken.keys() | topic.first.keys():
-        offset, number = taken.get(partition, 0), int(partition)
+    for partition in ends.keys() | topic.first.keys():
+        offset, number = ends.get(partition, 0), int(partition)
         if partition not in topic.first:
             gaps.append(Gap(name, topic.id, number, offset, None, Reason.GONE))
         elif topic.first[partition] > offset:
@@ -112,15 +112,15 @@ def _gaps_within(name: str, taken: Mapping[str, int], topic: Topic) -> list[Gap]
 
 
 def moved_partition(last: Manifest | None, now: Mapping[str, Topic], kafka: KafkaSettings) -> str | None:
-    """What is wrong if the settings take other partitions than the lake has taken before; None if they do not."""
+    """What is wrong if the settings name other partitions than the lake has ingested before; None if they do not."""
     if last is None:
         return None
     before = KafkaSettings(partitions=last.source.get("partitions", ""))
     remedy = "a lake keeps its partitions: set it as it was, or start a new lake"
-    for name, taken in last.source["end"].items():
+    for name, ends in last.source["end"].items():
         numbers = sorted(map(int, now[name].first)) if name in now else []
-        left = [p for p in sorted(map(int, taken)) if not kafka.takes(p)]
-        more = [p for p in numbers if str(p) not in taken and not before.takes(p)]
+        left = [p for p in sorted(map(int, ends)) if not kafka.includes(p)]
+        more = [p for p in numbers if str(p) not in ends and not before.includes(p)]
         if left:
             missed = f"{name}/{left[0]}, which {kafka.partitions} leaves out"
             return f"kafka.partitions: the lake has records of {missed}; {remedy}"
@@ -178,9 +178,9 @@ def _source(last: Manifest, gaps: Iterable[Gap], now: Mapping[str, Topic]) -> di
     """The manifest's source: the ingested end moves past the gaps, and stays where it was everywhere else."""
     made_again = {gap.topic for gap in gaps if gap.reason == Reason.MADE_AGAIN}
     end: Offsets = {}
-    for name, taken in last.source["end"].items():
+    for name, ends in last.source["end"].items():
         first = now[name].first
-        reached = {} if name in made_again else taken
+        reached = {} if name in made_again else ends
         end[name] = {p: max(reached.get(p, offset), offset) for p, offset in first.items()}
     topic_ids = {name: now[name].id for name in end}
     partitions = {"partitions": last.source["partitions"]} if "partitions" in last.source else {}
@@ -209,8 +209,8 @@ class TopicCheck:
         last = self._opened.units.manifests.last_ingest
         if moved := moved_partition(last, now, self._opened.settings.kafka):
             raise ConfigurationError(moved)
-        taken = last.source["end"].keys() if last else now.keys()
-        missing = taken - now.keys()
+        ends = last.source["end"].keys() if last else now.keys()
+        missing = ends - now.keys()
         if missing:
             names = ", ".join(sorted(missing))
             raise ConfigurationError(
@@ -223,7 +223,7 @@ class TopicCheck:
         if not any(topic.first for topic in now.values()):
             partitions = self._opened.settings.kafka.partitions
             raise ConfigurationError(f"kafka.partitions: no topic has one of the partitions {partitions}")
-        if any(offset for name in now.keys() - taken for offset in now[name].first.values()):
+        if any(offset for name in now.keys() - ends for offset in now[name].first.values()):
             checkpoint.forget(
                 self._opened.lake, "a new topic does not start at offset 0, which Spark would report as data loss"
             )

@@ -29,7 +29,7 @@ RATE_WINDOW_S = 60.0
 STALE_S = 30.0  # an older status is that of an app that no longer runs
 QUIET_S = 45.0  # Spark reports progress every ten seconds, even if there is no work
 JOIN_S = 3.0
-SAY_EVERY_S = 60.0
+LOG_EVERY_S = 60.0
 
 
 def now() -> str:
@@ -38,7 +38,7 @@ def now() -> str:
 
 @dataclass(frozen=True)
 class StatusSources:
-    """What other parts of the app say each time the status is written.
+    """The values that other parts of the app give each time the status is written.
 
     Attributes:
         lag: records that the source has and no unit includes; None = not known. It may call the JVM.
@@ -55,8 +55,8 @@ class Status:
     """Counters of the lake, written once a second by a thread of its own. Counts are rows unless their name differs.
 
     Attributes:
-        tell: gets the reasons for waiting.
-        told: increases with each sign of progress except gold's, and each time a wait is checked again.
+        emit: gets the reasons for waiting.
+        progress: increases with each sign of progress except gold's, and each time a wait is checked again.
         value: the fields.
     """
 
@@ -65,10 +65,10 @@ class Status:
         lake: Lake,
         layout: TableNames,
         sources: StatusSources | None = None,
-        tell: Callable[[Event], None] = lambda event: None,
+        emit: Callable[[Event], None] = lambda event: None,
     ):
         self._sources = sources or StatusSources()
-        self.tell = tell
+        self.emit = emit
         self._lake = lake
         self._layout = layout
         old = read_json(lake.storage, lake.status) or {}
@@ -76,8 +76,8 @@ class Status:
         self._recent: deque[tuple[float, int]] = deque()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
-        self._said: dict[str, float] = {}
-        self.told = 0
+        self._logged: dict[str, float] = {}
+        self.progress = 0
         self.value: dict[str, Any] = {
             "state": "starting",
             "reason": None,
@@ -96,7 +96,7 @@ class Status:
             "bronze": old.get("bronze", 0),
             "deferred": old.get("deferred", 0),
             "quarantine": old.get("quarantine", {}),
-            "quarantined": old.get("quarantined", {}),  # by cause, also those that a replay has placed since
+            "quarantined": old.get("quarantined", {}),  # by cause, also those that a replay has inserted since
             "dropped": old.get("dropped", 0),
             "expectations": {},
             "paused": old.get("paused", {}),
@@ -140,7 +140,7 @@ class Status:
             self.value["lost"] = counts
 
     def set_source(self, source: dict[str, Any]) -> None:
-        """Set what `OpenedSource.describe` says of a source of files."""
+        """Set the values of a source of files, from `OpenedSource.describe`."""
         with self._lock:
             self.value["source"] = source
 
@@ -158,27 +158,27 @@ class Status:
         reason = reason and one_line(reason)
         with self._lock:
             if reason != self.value["reason"]:
-                self._say(reason)
+                self._report(reason)
             self.value.update(state="waiting" if reason else "running", reason=reason)
-            self.told += 1
+            self.progress += 1
 
-    def answered(self, reason: str) -> None:
+    def end_wait(self, reason: str) -> None:
         """Clear this reason for waiting at the start; another reason stays."""
         with self._lock:
             if self.value["reason"] == reason:
                 self.value.update(state="starting", reason=None)
-            self.told += 1
+            self.progress += 1
 
-    def _say(self, reason: str | None) -> None:
+    def _report(self, reason: str | None) -> None:
         """Log each reason at most once a minute, because the reasons may alternate between broker and registry.
         Reasons that differ only by numbers are the same."""
         if reason is None:
-            self.tell(Event("waiting", "The app goes on"))
+            self.emit(Event("waiting", "The app goes on"))
             return log.info("continuing")
         key, now = re.sub(r"\d+", "", reason), time.monotonic()
-        if now - self._said.get(key, -SAY_EVERY_S) >= SAY_EVERY_S:
-            self._said[key] = now
-            self.tell(Event("waiting", f"The app waits: {reason}", "WARN"))
+        if now - self._logged.get(key, -LOG_EVERY_S) >= LOG_EVERY_S:
+            self._logged[key] = now
+            self.emit(Event("waiting", f"The app waits: {reason}", "WARN"))
             log.warning("waiting", reason=reason)
         return None
 
@@ -206,7 +206,7 @@ class Status:
                 self.value["age_s"] = round(time.time() - report.newest / 1e6, 3)
             self._recent.append((time.monotonic(), report.bronze))
             self._add(report)
-            self.told += 1
+            self.progress += 1
         log.debug("batch", unit=sequence, records=report.bronze, seconds=round(seconds, 3))
 
     def deferred_done(self, report: Report) -> None:
@@ -214,7 +214,7 @@ class Status:
         with self._lock:
             self.value["deferred"] -= report.bronze - report.deferred
             self._add(report)
-            self.told += 1
+            self.progress += 1
 
     def recovered(self, report: Report, resolved: dict[str, int]) -> None:
         """Add a unit of `replay` or `rebuild` that is applied; `resolved`: cause, or `DROPPED` -> records that are no
@@ -222,7 +222,7 @@ class Status:
         with self._lock:
             self.value["deferred"] += report.deferred
             self._add(report)
-            self.told += 1
+            self.progress += 1
             self.value["dropped"] -= resolved.get(DROPPED, 0)
             quarantine = self.value["quarantine"]
             add_counts(quarantine, {cause: -count for cause, count in resolved.items() if cause != DROPPED})

@@ -82,7 +82,7 @@ def _lag(query: StreamingQuery) -> int | None:
         pairs = [(latest[t][p], end.get(t, {}).get(p, 0)) for latest, end in ends for t in latest for p in latest[t]]
     except (PySparkException, Py4JError, OSError, ValueError, TypeError, KeyError):  # also: the JVM is gone
         return None
-    return sum(latest - taken for latest, taken in pairs) if pairs else None
+    return sum(latest - ingested for latest, ingested in pairs) if pairs else None
 
 
 def _text(value: Any) -> str:
@@ -202,11 +202,11 @@ class Streaming:
         if self._manifests.began().get("topic_ids") != ids:
             self._manifests.begin({name: dict(topic.end) for name, topic in now.items()}, ids)
         began = self._manifests.began()["start"]
-        taken = {
+        ingested = {
             name: {p: offset for p, offset in began.get(name, {}).items() if p in topic.first}
             for name, topic in now.items()
         }
-        return _next_offsets(taken, now)
+        return _next_offsets(ingested, now)
 
     def _batch_function(self, origin: UnitOptions) -> Callable[[DataFrame, int], None]:
         def ingest_batch(_: DataFrame, batch_id: int) -> None:
@@ -298,7 +298,7 @@ class Streaming:
             return str(outcome)
         kafka = self._settings.kafka
         if isinstance(outcome, ReadFailed):
-            return broker_access.refusal((KafkaError(code, words) for code, words in outcome.said), kafka)
+            return broker_access.refusal((KafkaError(code, words) for code, words in outcome.errors), kafka)
         refused = spark_source.refusal(text)
         if refused is None and outcome is None and kafka.uses_oauth and spark_source.is_unanswered(text):
             return self._topic_check.refusal()  # the JVM does not say whether it is the token that is missing
@@ -315,9 +315,9 @@ class Streaming:
             self._topic_check.refuse()
         except UNANSWERED:
             return None
-        said = "Spark missed records, but Kafka has all that were not ingested: they are planned again"
-        checkpoint.forget(self._opened.lake, f"{said} ({why})")
-        return said
+        text = "Spark missed records, but Kafka has all that were not ingested: they are planned again"
+        checkpoint.forget(self._opened.lake, f"{text} ({why})")
+        return text
 
 
 def _next_offsets(end: Offsets, now: Mapping[str, Topic]) -> Offsets:

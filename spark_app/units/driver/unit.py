@@ -158,7 +158,7 @@ class UnitRunner:
         return True
 
     def _resolve_new(self, report: Report, origin: UnitOptions) -> bool:
-        """Resolve the schemas and tables that the job reported as new; True if another run can place more records."""
+        """Resolve the schemas and tables that the job reported as new; True if another run can route more records."""
         first = not self._schemas.ledger.catalog().columns
         resolved = self._schemas.resolve_new(map(read_schema_key, report.new_ids))
         if first and resolved:
@@ -195,10 +195,10 @@ class UnitRunner:
         definitions = self._projections.definitions(rules, self._schemas.ledger.catalog(), routing)
         return definitions if origin.pauses else definitions.without_pauses()
 
-    def _held(self, origin: UnitOptions, failing: Mapping[str, list[Any]]) -> dict[str, str]:
+    def _waiting(self, origin: UnitOptions, failing: Mapping[str, list[Any]]) -> dict[str, str]:
         """The paused tables, with what their rows wait for; among them those that this unit pauses."""
-        held = self._paused.held(origin.lets_in) if origin.checks and not origin.renews else {}
-        return held | {name: wait_text(FailedRow(*row).rule) for name, row in failing.items()}
+        waiting = self._paused.waiting(origin.lets_in) if origin.checks and not origin.renews else {}
+        return waiting | {name: wait_text(FailedRow(*row).rule) for name, row in failing.items()}
 
     def _plan(
         self, sequence: int, origin: UnitOptions, failing: Mapping[str, list[Any]] = MappingProxyType({})
@@ -213,7 +213,7 @@ class UnitRunner:
             write_bronze=origin.write_bronze,
             land_only=origin.land_only,
             definitions=self._definitions_of(origin, routing),
-            held=self._held(origin, failing),
+            paused=self._waiting(origin, failing),
             local_state=self._lake.local_state.root,
             field_ids=origin.storage is None,
         )

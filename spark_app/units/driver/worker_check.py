@@ -42,11 +42,11 @@ def check_workers(session: SparkSession, lake: Lake, settings: Settings) -> None
     """
     kafka = settings.kafka if settings.source.kind == "kafka" else None
     trial = FileTrial.of(open_folder(settings.source_address)) if settings.source.kind == "files" else None
-    context, ask = session.sparkContext, _question(lake, settings.silver.hmac_key_path, kafka, trial)
+    context, check = session.sparkContext, _check_of(lake, settings.silver.hmac_key_path, kafka, trial)
     try:
-        context.parallelize([0], 1).mapPartitions(ask).collect()  # waits for the first executor
+        context.parallelize([0], 1).mapPartitions(check).collect()  # waits for the first executor
         tasks = max(2, context.defaultParallelism)
-        answers = context.parallelize(range(1, tasks + 1), tasks).mapPartitions(ask).collect()
+        answers = context.parallelize(range(1, tasks + 1), tasks).mapPartitions(check).collect()
     except ConnectionError:
         raise
     except Exception as error:
@@ -127,7 +127,7 @@ def _read_a_byte(folder: SourceFolder, file: Listed) -> None:
         opened.read(1)
 
 
-def _question(
+def _check_of(
     lake: Lake, hmac_key_file: str, kafka: KafkaSettings | None, source: FileTrial | None
 ) -> Callable[[Iterable[int]], Iterator[Answer]]:
     """
@@ -139,7 +139,7 @@ def _question(
     storage, trial, id_key, identity = lake.storage, lake.trial(uuid.uuid4().hex), lake.id, lake.identity()
     fingerprint = fingerprint_of(read_key(hmac_key_file)) if hmac_key_file else ""
 
-    def ask(numbers: Iterable[int]) -> Iterator[Answer]:
+    def check(numbers: Iterable[int]) -> Iterator[Answer]:
         for number in numbers:
             wrong = _try(storage, f"{trial}-{number}", id_key, identity)
             wrong = wrong or _try_key(hmac_key_file, fingerprint) or _try_kafka(kafka)
@@ -147,7 +147,7 @@ def _question(
             yield socket.gethostname(), wrong
             time.sleep(WAIT_S)
 
-    return ask
+    return check
 
 
 def _try(storage: Storage, trial: str, id_key: str, identity: str) -> str:

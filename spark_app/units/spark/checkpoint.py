@@ -113,18 +113,19 @@ def _fault(folder: Path, last: Manifest) -> str | None:
     damage = _damage(folder, newest, max(done, default=None))
     if damage or (newest is None and not (folder / "sources" / "0" / "0").exists()):
         return damage
-    taken = last.source["end"]
+    ingested = last.source["end"]
     if newest is None:
         start = end = read_offsets(folder / "sources" / "0" / "0")
     elif newest == 0 and not (folder / "sources" / "0" / "0").exists():
-        start, end = taken, read_offsets(folder / "offsets" / "0")
+        start, end = ingested, read_offsets(folder / "offsets" / "0")
     else:
         start, end = read_range(folder, newest)
-    if end == taken or (newest not in done and follows(start, taken)):
+    if end == ingested or (newest not in done and follows(start, ingested)):
         return None
     return (
-        f"the checkpoint {folder} does not match the end of unit {last.sequence} ({_brief(taken)}): its last batch is "
-        f"{newest}, {_brief(start)} to {_brief(end)}: it is an older copy, of another lake, or newer than the manifests"
+        f"the checkpoint {folder} does not match the end of unit {last.sequence} ({_brief(ingested)}): its last batch "
+        f"is {newest}, {_brief(start)} to {_brief(end)}: it is an older copy, of another lake, or newer than the "
+        "manifests"
     )
 
 

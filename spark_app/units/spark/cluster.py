@@ -37,7 +37,7 @@ AUTHENTICATION = {
 CIPHER = {"spark.network.crypto.cipher": "AES/GCM/NoPadding"}  # between machines; it also notices changed bytes
 NO_PROCESS = "Cannot run program"
 OUT_OF_RESOURCES = ("Cannot allocate memory", "Resource temporarily unavailable", "Too many open files")  # may pass
-# What the errors of Spark and of workers say if an executor cannot work for the app: no record is the cause.
+# Texts in the errors of Spark and of workers if an executor cannot work for the app: no record is the cause.
 UNUSABLE = (OTHER_VERSIONS, "PYTHON_VERSION_MISMATCH", "No module named", "ModuleNotFoundError", NO_PROCESS)
 BROKEN = (
     "ClassNotFoundException",
@@ -53,14 +53,14 @@ BROKEN = (
 
 
 class MasterUnreachable(UnreachableError):
-    """No master of a standalone cluster takes a connection."""
+    """No master of a standalone cluster accepts a connection."""
 
 
 def options(settings: Settings, package: Path) -> dict[str, str]:
     """Spark's options for executors.
 
     Args:
-        package: the folder that holds the package `spark_app`.
+        package: the folder of the package `spark_app`.
     """
     spark = settings.spark
     found = CIPHER | {
@@ -84,7 +84,7 @@ def read_secret(path: str) -> str:
     """The secret of a cluster.
 
     Raises:
-        ConfigurationError: the file cannot be read, is open to others, or holds no such secret.
+        ConfigurationError: the file cannot be read, is open to others, or contains no such secret.
     """
     text = config.read_secret(path, "spark.auth_secret_file").strip()
     if os.stat(path).st_mode & 0o077:
@@ -117,7 +117,7 @@ def secret_for_jvm(spark: SparkSettings) -> Iterator[None]:
 def look_for_master(master: str) -> None:
     """
     Raises:
-        MasterUnreachable: none takes a connection.
+        MasterUnreachable: none accepts a connection.
     """
     if not master.startswith("spark://"):
         return
@@ -134,40 +134,40 @@ def look_for_master(master: str) -> None:
 
 
 def cause_of(error: Exception) -> ConfigurationError | UnreachableError | None:
-    """What an error of a job says of executors or of the object store; None if records may be its cause."""
-    said = str(error)
+    """The error of executors or of the object store that an error of a job names; None if records may be its cause."""
+    text = str(error)
     if is_store_error(error):
         return UnreachableError(last_message_line(error))
-    if own := _own_error(said):
+    if own := _own_error(text):
         return own
-    if (line := _line_with((NO_PROCESS,), said)) and any(words in line for words in OUT_OF_RESOURCES):
+    if (line := _line_with((NO_PROCESS,), text)) and any(words in line for words in OUT_OF_RESOURCES):
         return UnreachableError(f"a worker cannot start a process: {line}")
-    if line := _line_with(UNUSABLE, said):
+    if line := _line_with(UNUSABLE, text):
         return ConfigurationError(
-            f"a worker{_host(said)} cannot be used ({line}): install the same wheel and the same "
+            f"a worker{_host(text)} cannot be used ({line}): install the same wheel and the same "
             "requirements.lock there, and name its Python with spark.executor_python"
         )
-    if line := _line_with(BROKEN, said):
+    if line := _line_with(BROKEN, text):
         return UnreachableError(f"the cluster does not run the app's jobs: {line}")
     return None
 
 
-def _own_error(said: str) -> ConfigurationError | UnreachableError | None:
+def _own_error(text: str) -> ConfigurationError | UnreachableError | None:
     """The error of the app's own code in a task, which found what it needs besides the records missing or wrong."""
     for kind in (ConfigurationError, UnreachableError):
         begin = f"{kind.__module__}.{kind.__name__}: "
-        for line in said.splitlines():
+        for line in text.splitlines():
             if line.startswith(begin):
-                return kind(f"a worker{_host(said)}: {line.removeprefix(begin)[:300]}")
+                return kind(f"a worker{_host(text)}: {line.removeprefix(begin)[:300]}")
     return None
 
 
-def _host(said: str) -> str:
-    host = re.search(r"\((\S+) executor ", said)
+def _host(text: str) -> str:
+    host = re.search(r"\((\S+) executor ", text)
     return f" on {host[1]}" if host else ""
 
 
-def _line_with(words: Sequence[str], said: str) -> str:
+def _line_with(words: Sequence[str], text: str) -> str:
     """The first line that has one of the words, at most 300 characters; empty if there is none."""
-    lines = (line.strip()[:300] for line in said.splitlines())
+    lines = (line.strip()[:300] for line in text.splitlines())
     return next((line for line in lines if any(word in line for word in words)), "")

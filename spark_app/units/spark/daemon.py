@@ -46,7 +46,7 @@ def compare_versions() -> None:
         sys.exit(f"{OTHER_VERSIONS}: {wrong}")
 
 
-def take_umask() -> None:
+def set_umask() -> None:
     """Make files as the app does: an executor of a cluster has the umask of who started its machine's worker."""
     if umask := os.environ.get(UMASK):
         os.umask(int(umask, 8))
@@ -54,7 +54,7 @@ def take_umask() -> None:
 
 if __name__ == "__main__":
     compare_versions()
-    take_umask()
+    set_umask()
     gc.freeze()  # the garbage collection after each task then skips the preloaded modules
     daemon.worker = work
     daemon.manager()

@@ -131,7 +131,7 @@ def executor_work(session: SparkSession) -> dict[str, ExecutorWork]:
     }
 
 
-def executor_places(session: SparkSession) -> list[str]:
+def executor_locations(session: SparkSession) -> list[str]:
     """The executors that are there now, in a fixed order, as locations that a task may prefer."""
     names = (one.id() for one in _executor_summaries(session))
     return [f"executor_{ANY_HOST}_{name}" for name in sorted(names, key=lambda name: (len(name), name))]
@@ -143,19 +143,19 @@ def _executor_summaries(session: SparkSession) -> list[Any]:
     return [one for one in (found.apply(number) for number in range(found.length())) if one.id() != DRIVER]
 
 
-def parallelize_at(session: SparkSession, values: Sequence[Any], places: Sequence[str]) -> RDD[Any]:
-    """Each value a partition that prefers its place; see `executor_places`."""
+def parallelize_at(session: SparkSession, values: Sequence[Any], locations: Sequence[str]) -> RDD[Any]:
+    """Each value a partition that prefers its location; see `executor_locations`."""
     context, jvm = session.sparkContext, session.sparkContext._jvm
     assert jvm is not None
     new_list, new_pair, to_seq = jvm.java.util.ArrayList, jvm.scala.Tuple2, jvm.PythonUtils.toSeq  # each a request
     preferred = {}
-    for place in set(places):
+    for location in set(locations):
         one = new_list()
-        one.add(place)
-        preferred[place] = to_seq(one)
+        one.add(location)
+        preferred[location] = to_seq(one)
     rows = new_list()
-    for value, place in zip(values, places, strict=True):
-        rows.add(new_pair(bytearray(pickle.dumps(value)), preferred[place]))
+    for value, location in zip(values, locations, strict=True):
+        rows.add(new_pair(bytearray(pickle.dumps(value)), preferred[location]))
     made = context._jsc.sc().makeRDD(to_seq(rows), jvm.scala.reflect.ClassTag.Any())
     return RDD(made.toJavaRDD(), context, CPickleSerializer())
 

@@ -1,4 +1,4 @@
-"""The only place where a Spark session is configured.
+"""The only module where a Spark session is configured.
 
 The reasons: docs/decisions/spark.md.
 """
@@ -46,7 +46,7 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False, quer
 
     Raises:
         ConfigurationError: there is no Java, or the jars are not where the settings say.
-        UnreachableError: there is no master, or it does not take this app.
+        UnreachableError: there is no master, or it does not accept this app.
     """
     cluster.look_for_master(settings.spark.master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -77,7 +77,7 @@ def _create(builder: Any, cluster_master: str) -> SparkSession:
         except Exception as error:
             if cluster_master and jvm.jvm_lives():
                 raise UnreachableError(
-                    f"the cluster {cluster_master} does not take this app ({last_message_line(error)}): compare the "
+                    f"the cluster {cluster_master} does not accept this app ({last_message_line(error)}): compare the "
                     "secret (spark.auth_secret_file) and the version of Spark; spark.driver_host and "
                     "spark.bind_address must be addresses of this machine"
                 ) from error
@@ -158,8 +158,8 @@ def _with_own(options: dict[str, str], own: dict[str, str]) -> dict[str, str]:
     Raises:
         ConfigurationError: a setting would replace what the app depends on.
     """
-    if taken := sorted({"spark.master", *options} & own.keys()):
-        raise ConfigurationError(f"spark.options: the app sets {taken[0]} itself: remove it")
+    if reserved := sorted({"spark.master", *options} & own.keys()):
+        raise ConfigurationError(f"spark.options: the app sets {reserved[0]} itself: remove it")
     return options | own
 
 
@@ -181,7 +181,7 @@ def _jars(folder: Path) -> list[str]:
     jars = sorted(str(path) for path in folder.glob("*.jar"))
     if not any("delta-spark" in jar for jar in jars):
         raise ConfigurationError(
-            f"spark.jars: {folder} does not hold Spark's Kafka and Delta jars; ./scripts/run fetches them"
+            f"spark.jars: {folder} does not contain Spark's Kafka and Delta jars; ./scripts/run fetches them"
         )
     return jars
 

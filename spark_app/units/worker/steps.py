@@ -28,11 +28,11 @@ from spark_app.tables.projections.row_projections import RowProjections
 from spark_app.tables.route import Routed, pick
 from spark_app.units.worker import table_rows
 from spark_app.units.worker.buffers import Buffers
-from spark_app.units.worker.placement import Placement
+from spark_app.units.worker.row_router import RowRouter
 from spark_app.units.worker.tally import Stopwatch, Tally
 from spark_app.units.worker.task_plan import TaskPlan
 
-LEAST_LANDING = 0.5  # share of rows; if fewer land, they are copied, so that the buffers do not hold the others
+LEAST_LANDING = 0.5  # share of rows; if fewer land, they are copied, so that the buffers do not keep the others
 NONE = np.empty(0, np.int64)
 
 
@@ -44,7 +44,7 @@ class Tools:
     catalog: Catalog
     tally: Tally
     buffers: Buffers
-    placement: Placement
+    router: RowRouter
     projections: RowProjections
     watch: Stopwatch
 
@@ -119,13 +119,13 @@ class Deferred:
     Attributes:
         rows: their positions among `records`.
         waits_for: see `table_rows.deferred_rows`.
-        held: the routing name of their table, if it is paused; else "".
+        paused: the routing name of their table, if it is paused; else "".
     """
 
     records: pa.Table
     rows: np.ndarray
     waits_for: SchemaKey | None
-    held: str = ""
+    paused: str = ""
 
 
 @dataclass(frozen=True)
@@ -252,24 +252,24 @@ def unwrap(tools: Tools, part: Part) -> Found:
 def route(tools: Tools, part: Part) -> Found:
     """Find the table of each row. The rows of paused tables are deferred."""
     plan, rows = tools.plan, part.rows
-    routed, table = tools.placement.route(part.table, len(rows), part.message, part.outer)
+    routed, table = tools.router.route(part.table, len(rows), part.message, part.outer)
     if plan.defer_new:
         new = [code for code, result in enumerate(routed.results) if result.new]
         yield Deferred(part.records, rows[np.isin(routed.codes, new)], None)
     else:
         tools.tally.count_new_values(routed, part.message)
     yield Rejected(part.records, _at(rows, routed.rejects()), part.message)
-    for code, held in ((code, result.held) for code, result in enumerate(routed.results)):
-        if held is not None:
-            yield Deferred(part.records, rows[routed.codes == code], plan.held[held], held)
+    for code, paused in ((code, result.paused) for code, result in enumerate(routed.results)):
+        if paused is not None:
+            yield Deferred(part.records, rows[routed.codes == code], plan.paused[paused], paused)
     yield replace(part, table=table, routed=routed)
 
 
 def fit(tools: Tools, part: Part) -> Found:
     """Give the rows the column types of their tables, the record's lineage, and the schema."""
-    for placed, (good, fitted, misfits), columns in tools.placement.fit(part.routed, part.table):
-        yield Rejected(part.records, _at(part.rows[placed], misfits), part.message)
-        kept = placed[good]
+    for rows, (good, fitted, misfits), columns in tools.router.fit(part.routed, part.table):
+        yield Rejected(part.records, _at(part.rows[rows], misfits), part.message)
+        kept = rows[good]
         if len(kept):
             rows, codes = part.rows[kept], part.routed.codes[kept]
             silver = table_rows.silver_rows(fitted, pick(part.lineage, rows), part.key)
@@ -294,7 +294,7 @@ def judge(tools: Tools, part: Part) -> Found:
 def check(tools: Tools, part: Part) -> Found:
     """Check the rows by the rules of their tables. A few rows that fail stay among the others, without a table, because
     a copy would cost more."""
-    definitions, types = tools.plan.definitions, tools.placement.types
+    definitions, types = tools.plan.definitions, tools.router.types
     if not definitions:
         yield part
         return
@@ -303,8 +303,8 @@ def check(tools: Tools, part: Part) -> Found:
         origin = (part.key, part.message)
         checked = row_checks.check(part.routed, part.codes, table, definitions, types(part.columns), origin)
     tools.tally.count_checks(checked)
-    for name, (place, rule) in checked.failing.items():
-        topic, _, partition, offset = (part.records.column(n)[int(part.rows[place])].as_py() for n in COORDINATES)
+    for name, (position, rule) in checked.failing.items():
+        topic, _, partition, offset = (part.records.column(n)[int(part.rows[position])].as_py() for n in COORDINATES)
         tools.tally.pause(name, FailedRow(topic, partition, offset, rule.name, rule.check))
     yield from _kept_out(tools, part, checked)
     landing, numbers = checked.landing(len(part.codes)), checked.numbers
@@ -332,14 +332,14 @@ def _kept_out(tools: Tools, part: Part, checked: Checked) -> Iterator[Left]:
 
 def project(tools: Tools, part: Part) -> Found:
     """Give the rows that land the columns of their definitions, and the number of their table in this task."""
-    places = slice(None) if part.landing is None else part.landing
+    positions = slice(None) if part.landing is None else part.landing
     numbers = np.full(len(part.codes), table_rows.NOWHERE)
-    numbers[places] = tools.tally.count_silver(part.routed, part.codes[places], part.key)
+    numbers[positions] = tools.tally.count_silver(part.routed, part.codes[positions], part.key)
     keeps = tools.plan.keep_violated and part.violated is not None
     table = part.table.append_column(VIOLATED, part.violated) if keeps else part.table
     rows = table_rows.numbered_rows(table, part.definitions, numbers)
     with tools.watch.step("project"):
-        for table in tools.projections.split(rows, part.definitions, tools.placement.types(part.columns)):
+        for table in tools.projections.split(rows, part.definitions, tools.router.types(part.columns)):
             yield replace(part, table=table)
 
 

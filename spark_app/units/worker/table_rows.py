@@ -163,15 +163,15 @@ def deferred_rows(records: pa.Table, waits_for: SchemaKey | None, moment: int, t
     return pa.table(columns if table is None else columns | {"table": pa.repeat(pa.scalar(table), len(records))})
 
 
-def resolved_rows(placed: pa.Table, unit: int, moment: int) -> pa.Table:
+def resolved_rows(replayed: pa.Table, unit: int, moment: int) -> pa.Table:
     """Resolved rows: coordinates, schema id, cause and table of quarantined records that a replay added to silver.
 
     Args:
         unit: the number of the unit that added them.
         moment: microseconds since 1970.
     """
-    columns = {name: placed.column(name) for name in [*COORDINATES, "schema_id", "cause", "table"]}
-    extra = {"resolved_at": _moment(moment, len(placed)), "unit": pa.array(np.full(len(placed), unit, np.int64))}
+    columns = {name: replayed.column(name) for name in [*COORDINATES, "schema_id", "cause", "table"]}
+    extra = {"resolved_at": _moment(moment, len(replayed)), "unit": pa.array(np.full(len(replayed), unit, np.int64))}
     return pa.table(columns | extra)
 
 

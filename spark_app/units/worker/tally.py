@@ -92,16 +92,16 @@ class Tally:
         self.report.merge(Report(samples=samples))
 
     def count_checks(self, checked: Checked) -> None:
-        """Count the rows that pass and fail each rule, and those that each action is applied to."""
+        """Count the rows that pass and fail each expectation, and those that each action is applied to."""
         self.report.merge(Report(expectations=checked.counts, by_action=checked.by_action))
 
     def pause(self, name: str, row: FailedRow) -> None:
         """Note the first row of a table that pauses it."""
         self.report.merge(Report(failing={name: list(row)}))
 
-    def count_deferred(self, rows: int, held: str = "") -> None:
-        """Count deferred rows; `held` is the routing name of their table if it is paused."""
-        self.report.merge(Report(deferred=rows, held={held: rows} if held else {}))
+    def count_deferred(self, rows: int, paused: str = "") -> None:
+        """Count deferred rows; `paused` is the routing name of their table if it is paused."""
+        self.report.merge(Report(deferred=rows, waiting={paused: rows} if paused else {}))
 
     def count_new_id(self, key: SchemaKey, records: int) -> None:
         if str(key) in self.report.new_ids or len(self.report.new_ids) < MOST_REPORTED:

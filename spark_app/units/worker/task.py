@@ -26,7 +26,7 @@ from spark_app.tables.projections.row_projections import RowProjections
 from spark_app.tables.route import pick
 from spark_app.units.worker import table_rows
 from spark_app.units.worker.buffers import Buffers
-from spark_app.units.worker.placement import Placement
+from spark_app.units.worker.row_router import RowRouter
 from spark_app.units.worker.shuffle import Pack, split_small
 from spark_app.units.worker.steps import (
     Deferred,
@@ -98,8 +98,8 @@ class _TaskRun:
         self._tally = Tally()
         self._buffers = Buffers(plan, catalog.field_ids, task)
         projections = RowProjections(plan.definitions, plan.hmac_key_file, plan.storage)
-        placement = Placement(plan, catalog)
-        self._tools = Tools(plan, catalog, self._tally, self._buffers, placement, projections, watch)
+        router = RowRouter(plan, catalog)
+        self._tools = Tools(plan, catalog, self._tally, self._buffers, router, projections, watch)
 
     @property
     def report(self) -> Report:
@@ -155,11 +155,11 @@ class _TaskRun:
     def _defer(self, left: Deferred) -> None:
         if len(left.rows):
             layout, records = self._plan.layout, pick(left.records, left.rows)
-            table = layout.silver_of(left.held) if left.held else None
+            table = layout.silver_of(left.paused) if left.paused else None
             self._buffers.add(
                 layout.deferred, table_rows.deferred_rows(records, left.waits_for, self._plan.landed_at, table)
             )
-            self._tally.count_deferred(len(left.rows), left.held)
+            self._tally.count_deferred(len(left.rows), left.paused)
 
     def _drop(self, left: Dropped) -> None:
         dropped = table_rows.dropped_rows(pick(left.records, left.rows), left.failed, self._plan.landed_at)

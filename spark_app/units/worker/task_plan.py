@@ -1,4 +1,4 @@
-"""What the driver tells each task of a unit."""
+"""The plan of a task: what the driver gives to each task of a unit."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class TaskPlan:
         unframed: the schema of records without a frame; None = such records are quarantined.
         framed_keys: decode record keys.
         options: how payloads are decoded.
-        wrapper: the records' messages hold other messages; None = they are the events.
+        wrapper: the records' messages contain other messages; None = they are the events.
         definitions: the rules that rows must meet to land in silver, and the columns that they have there.
         keep_violated: rows have the column `VIOLATED`, also without definitions.
         hmac_key_file: the file with the key of `hmac()`; "" = no expression calls it.
         field_ids: the files have field ids, and columns without one are reported.
-        held: routing name of a paused table -> what its rows wait for.
-        buffer_bytes: decoded bytes that a task holds before it writes files.
+        paused: routing name of a paused table -> what its rows wait for.
+        buffer_bytes: decoded bytes that a task keeps before it writes files.
         own_file_bytes: a record whose value is larger has files of its own.
         max_record_bytes: the source omits a value that is larger.
         compression: of the Parquet files of all tables but bronze.
@@ -65,7 +65,7 @@ class TaskPlan:
     keep_violated: bool = False
     hmac_key_file: str = ""
     field_ids: bool = False
-    held: Mapping[str, str] = field(default_factory=dict)
+    paused: Mapping[str, str] = field(default_factory=dict)
     buffer_bytes: int = 256 << 20
     own_file_bytes: int = 16 << 20
     max_record_bytes: int = 64 << 20

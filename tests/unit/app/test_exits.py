@@ -106,7 +106,7 @@ def test_a_lake_that_contradicts_itself_is_65(lake: Lake) -> None:
 
 
 def test_a_lake_in_use_is_69(lake: Lake) -> None:
-    lake.lease.take()
+    lake.lease.acquire()
     code, said = end(lake.root, "run")
     assert (code, "is in use by another process" in said) == (ExitCode.UNREACHABLE, True)
     assert not lake.path(lake.status).exists()  # it belongs to whoever holds the lake
@@ -132,7 +132,7 @@ def test_who_is_held_lets_go_of_the_lake_and_says_why_until_it_is_stopped(lake: 
     alter(lake)
     with command(lake.root, "run", RUN__HOLD="true") as process:
         wait_for(lambda: (read_json(lake.storage, lake.status) or {}).get("state") == "held", "being held")
-        lake.lease.take(20)
+        lake.lease.acquire(20)
         lake.lease.release()
         assert process.poll() is None
         assert end(lake.root, "status", "--healthy")[0] == 1
@@ -173,7 +173,7 @@ def test_starts_that_achieve_nothing_wait_with_the_lake_free(lake: Lake) -> None
     (lake.path(lake.state) / "starts.json").write_text('{"failed": 3, "unit": 1}')
     with command(lake.root, "run", RUN__BACKOFF_S="600") as process:
         wait_for(lambda: "waits 600 s" in str((read_json(lake.storage, lake.status) or {}).get("reason")), "waiting")
-        lake.lease.take()
+        lake.lease.acquire()
         lake.lease.release()
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == ExitCode.DONE

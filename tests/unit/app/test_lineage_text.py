@@ -201,7 +201,7 @@ def run(lake: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     lake = SmallLake(tmp_path, GROWN)
     lake.take(batch_of([event("uno", "a", GROWN)]))
-    lake.lake.lease.take(1)  # as the app does
+    lake.lake.lease.acquire(1)  # as the app does
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert run(tmp_path, monkeypatch=monkeypatch) == 0
     assert f"{UNO}  Event" in capsys.readouterr().out.splitlines()

@@ -215,9 +215,9 @@ def test_a_reason_goes_with_its_cause_and_with_no_other(tmp_path: Path) -> None:
     status = Status(open_lake(tmp_path), TableNames())
     status.waiting("broker b: there is no topic t")
     status.waiting("registry r: refused")
-    status.answered("broker b: there is no topic t")
+    status.end_wait("broker b: there is no topic t")
     assert (status.value["state"], status.value["reason"]) == ("waiting", "registry r: refused")
-    status.answered("registry r: refused")
+    status.end_wait("registry r: refused")
     assert (status.value["state"], status.value["reason"]) == ("starting", None)
 
 

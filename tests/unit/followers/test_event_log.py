@@ -172,7 +172,7 @@ def test_each_end_is_told(lake: Lake, code: ExitCode, kind: str, level: str) -> 
 
 def test_waiting_is_told_once(lake: Lake) -> None:
     told: list[Event] = []
-    status = Status(lake, Settings().tables.layout, tell=told.append)
+    status = Status(lake, Settings().tables.layout, emit=told.append)
     for reason in ("broker x: down", "broker x: down", None):
         status.waiting(reason)
     assert [event.message for event in told] == ["The app waits: broker x: down", "The app goes on"]

@@ -46,7 +46,7 @@ def test_the_settings_know_them_and_no_others() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_those_of_numbers_need_a_field(name: str) -> None:
-    if GOLD_FUNCTIONS[name].takes == "numbers":
+    if GOLD_FUNCTIONS[name].accepts == "numbers":
         with pytest.raises(ValueError, match=f"{name} needs the field"):
             models.Aggregate(function=name)
     else:

@@ -122,7 +122,7 @@ def test_who_took_over_and_left_before_its_unit_leaves_the_takeover_to_the_next(
     for name in ("repair", "refused"):
         between = Lake(replace(old.lake.address, local=str(tmp_path / name)))
         between.local_state.create_folders(between.state)
-        between.lease.take()
+        between.lease.acquire()
         assert between.lease.took_over
         between.lease.release()
     new = lake_at(address, tmp_path / "new", **COMPACTING)
@@ -130,7 +130,7 @@ def test_who_took_over_and_left_before_its_unit_leaves_the_takeover_to_the_next(
     with pytest.raises(LeaseLost):
         old.take(batch_of(KINDS, first=old.ends[0]))
     new.lake.lease.release()
-    new.lake.lease.take()
+    new.lake.lease.acquire()
     assert not new.lake.lease.took_over
     new.lake.lease.release()
 
@@ -247,7 +247,7 @@ def test_doctor_leaves_files_that_an_old_process_could_still_commit(address: Sto
     old.lake.lease._ended.set()  # type: ignore[attr-defined]  # as if it were stopped
     doctor = Lake(replace(old.lake.address, local=str(tmp_path / "doctor")))
     doctor.local_state.create_folders(doctor.state)
-    doctor.lease.take()
+    doctor.lease.acquire()
     time.sleep(RETENTION_S)
     [problem] = file_checks.orphans(doctor, old.opened.units.manifests, old.opened.units.committer)
     assert problem.repair is not None

@@ -49,10 +49,10 @@ def test_second_process_is_refused(tmp_path: Path, name: str, how: str) -> None:
     lake = open_lake(tmp_path)
     with held_by_another(lake, name, how):
         with pytest.raises(UnreachableError, match="in use by another process") as caught:
-            lake.lease.take(timeout_s=0.1)
+            lake.lease.acquire(timeout_s=0.1)
         assert caught.value.exit_code is ExitCode.UNREACHABLE
     lake.lease.release()
-    lake.lease.take(timeout_s=0.1)
+    lake.lease.acquire(timeout_s=0.1)
     lake.lease.release()
 
 
@@ -63,7 +63,7 @@ def test_a_dying_jvm_is_waited_for(tmp_path: Path) -> None:
         began = time.monotonic()
         timer = threading.Timer(0.5, process.stdin.close)
         timer.start()
-        lake.lease.take(timeout_s=30)
+        lake.lease.acquire(timeout_s=30)
         assert time.monotonic() - began >= 0.5
         process.stdin = None
         timer.join()
@@ -72,9 +72,9 @@ def test_a_dying_jvm_is_waited_for(tmp_path: Path) -> None:
 
 def test_the_lock_excludes_others_while_it_is_held(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
-    lake.lease.take(timeout_s=0.1)
+    lake.lease.acquire(timeout_s=0.1)
     with pytest.raises(UnreachableError):
-        Lake(tmp_path).lease.take(timeout_s=0.1)
+        Lake(tmp_path).lease.acquire(timeout_s=0.1)
     with (lake.path(lake.state) / "lock.jvm").open("a+") as handle:
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # left to the JVM
     lake.lease.release()

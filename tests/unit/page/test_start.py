@@ -147,9 +147,9 @@ def test_the_graph_and_status_show_a_source_of_files(new_lake: Lake) -> None:
     observed.step()
     topic = flow_graph(observed, ["plays"], TableNames(), ()).nodes[0]
     assert (topic.name, topic.colour) == ("plays", "warn")
-    assert topic.lines == ("5 files taken", "2 waiting", "1 cannot be taken")
+    assert topic.lines == ("5 files ingested", "2 waiting", "1 cannot be ingested")
     lines = status_lines(value)
-    assert "files       5 taken, 2 waiting, 1 cannot be taken; /in" in lines
+    assert "files       5 ingested, 2 waiting, 1 cannot be ingested; /in" in lines
     assert "            a\\n.parquet: it is empty" in lines
 
 

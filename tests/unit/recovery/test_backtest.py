@@ -257,7 +257,7 @@ def test_the_lake_stays_as_it_is_and_its_lock_is_not_needed(tmp_path: Path) -> N
     lake = lake_of(tmp_path, IN_FORCE)
     lake.take(batch_of(FOUR))
     settings = with_rules(lake, new="bet > 3")
-    lake.lake.lease.take()
+    lake.lake.lease.acquire()
     before = digests(tmp_path)
     assert counts(backtest(settings), "new") == {UNO: (1, 3, 2)}
     assert digests(tmp_path) == before

@@ -200,7 +200,7 @@ def test_the_command_says_what_is_wrong_and_mends_it(lake: Lake) -> None:
     [found] = [problem for problem in json.loads(done.stdout) if problem["fatal"]]
     assert found["repairable"]
     assert "metadata" in found["what"]
-    lake.lease.take()
+    lake.lease.acquire()
     refused = doctor_command(lake, "--repair")
     lake.lease.release()
     assert refused.returncode == ExitCode.UNREACHABLE

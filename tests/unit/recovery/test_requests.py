@@ -125,7 +125,7 @@ def start(folder: Path, *arguments: str, patience_s: float = 1.0) -> subprocess.
 def test_a_command_that_waits_in_vain_leaves_its_request(tmp_path: Path, interrupt: bool) -> None:
     lake = open_lake(tmp_path / "lake")
     (lake.root / "bronze_events" / "_delta_log").mkdir(parents=True)
-    lake.lease.take()
+    lake.lease.acquire()
     command = start(tmp_path, "replay", "--cause", "route_cap", patience_s=600.0 if interrupt else 1.0)
     assert command.stderr is not None
     assert "the app runs" in command.stderr.readline()

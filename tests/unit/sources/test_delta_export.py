@@ -142,8 +142,8 @@ def take_all(followed: DeltaListing) -> None:
     """All that is due counts as taken."""
     due = [listed for listed, _ in followed.find([], lambda listed: False)]
     files = [IngestedFile(one.key, one.size, one.changed, one.time, "", 0, 1, 1) for one in due]
-    followed._taken.add(followed._taken.unit + 1, files)
-    followed.taken(files)
+    followed._ingested.add(followed._ingested.unit + 1, files)
+    followed.note_ingested(files)
 
 
 def create_again(table: Path, versions: int) -> None:
@@ -216,7 +216,7 @@ def test_a_writer_may_change_the_id_of_its_table(table: Path, tmp_path: Path, re
     take_all(followed)
     assert (followed.version, listing(tmp_path).version) == (3, 3)
     create_again(table, 5)
-    with pytest.raises(ContractError, match=rf"{ANOTHER}.*than the one that was taken \(other\)"):
+    with pytest.raises(ContractError, match=rf"{ANOTHER}.*than the one that was ingested \(other\)"):
         listing(tmp_path)
 
 

@@ -181,7 +181,7 @@ def test_a_file_that_an_earlier_release_took_in_part_and_that_is_damaged_is_not_
     taking = Taking(tmp_path, disk, batch={"max_records": 10})
     disk.write("a.parquet", damaged(framed(20), 10, 1))
     assert taking.take() == ["a.parquet"]
-    with pytest.raises(ContractError, match=r"cannot be read.*, and 10 of its 20 rows are taken: write its records"):
+    with pytest.raises(ContractError, match=r"cannot be read.*, and 10 of its 20 rows are ingested: write its records"):
         taking.take()
 
 
@@ -204,7 +204,7 @@ def test_a_file_that_is_written_again_while_it_is_taken_in_part_is_waited_for(
     for written in (len(data) // 2, len(data)):
         disk.write("a.parquet", data[:written])
         assert (taking.take(), taking.planner.is_resting) == ([], True)
-        assert "a.parquet is being written again, but 10 of its 30 rows are taken" in taking.planner.rewritten
+        assert "a.parquet is being written again, but 10 of its 30 rows are ingested" in taking.planner.rewritten
     monkeypatch.setattr("spark_app.sources.files.listing.time.time", lambda: 1e12)
     assert [taking.take() for _ in range(4)] == [["a.parquet"], ["a.parquet"], ["b.json"], []]
     assert (taking.values, taking.planner.waiting, taking.planner.rewritten) == (values + VALUES, 0, "")
@@ -228,7 +228,7 @@ def test_a_folder_that_is_away_while_a_file_is_taken_in_part_is_waited_for(tmp_p
     (tmp_path / "away").rename(disk.folder)
     assert taking.take() == ["a.parquet"]
     disk.remove("a.parquet")
-    with pytest.raises(ContractError, match=r"a\.parquet is gone, but only 20 of its 30 rows are taken"):
+    with pytest.raises(ContractError, match=r"a\.parquet is gone, but only 20 of its 30 rows are ingested"):
         taking.take()
 
 

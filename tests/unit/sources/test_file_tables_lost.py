@@ -117,7 +117,7 @@ def test_a_table_that_appears_in_an_empty_folder_is_taken_by_the_next_start(tmp_
     source = runs.start()
     assert runs.take(source) == 0
     append(table)
-    with pytest.raises(ContractError, match=r"has become a Delta table.*nothing was taken yet: start the app again"):
+    with pytest.raises(ContractError, match=r"has become a Delta table.*nothing was ingested yet: start the app again"):
         runs.take(source)
     assert runs.take(runs.start()) == 2
 

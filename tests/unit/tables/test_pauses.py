@@ -95,7 +95,7 @@ def test_all_rows_of_the_unit_and_later_ones_wait_and_other_tables_go_on(tmp_pat
     lake = PausableLake(tmp_path, SANE)
     lake.send(good("uno"), good("hearts"))
     report = lake.send(good("uno"), bad("uno"), good("hearts"), good("uno"))
-    assert (report.silver, report.deferred, report.held) == ({"hearts": 1}, 3, {"uno": 3})
+    assert (report.silver, report.deferred, report.waiting) == ({"hearts": 1}, 3, {"uno": 3})
     assert lake.paused == {"uno": ("sane", "t/0@3", 3)}
     assert report.expectations == {"hearts": {"sane": [1, 0]}}
     lake.send(good("uno"), good("hearts"))
@@ -116,7 +116,7 @@ def test_a_pause_survives_a_restart_and_ends_with_a_changed_rule(tmp_path: Path)
     assert (lake.drain(), lake.paused) == (0, {"uno": ("sane", "t/0@0", 2)})
     lake.restart({"sane": SANE["sane"] | {"check": "bet < 1000"}})
     report = lake.send(good("uno"), good("hearts"))  # it waits behind the others
-    assert (report.held, lake.offsets(UNO)) == ({"uno": 1}, [])
+    assert (report.waiting, lake.offsets(UNO)) == ({"uno": 1}, [])
     assert (lake.drain(), lake.paused, lake.offsets(UNO)) == (1, {}, [0, 2, 3])
     lake.send(good("uno"))
     assert lake.offsets(UNO) == [0, 2, 3, 5]
@@ -196,7 +196,7 @@ def test_what_becomes_of_rows_that_fail_other_rules(tmp_path: Path) -> None:
     """They wait with the others; the rules that are then in force decide."""
     lake = PausableLake(tmp_path, STRICT)
     report = lake.send(bet("uno", "", 5), bet("uno", "", 500), good("uno"))
-    assert (report.quarantine, report.held) == ({}, {"uno": 3})
+    assert (report.quarantine, report.waiting) == ({}, {"uno": 3})
     lake.resume("uno", "land")
     lake.drain()
     assert (lake.offsets(UNO), lake.offsets("quarantine_events", "offset")) == ([2], [0, 1])

@@ -66,7 +66,7 @@ def test_a_lake_is_audited_compacted_and_opened_again(address: StorageAddress, t
     assert len(bronze) < 10  # they were merged
     assert lake.lake.storage.list("_protolake/deletes")  # and the old ones removed by rounds
     lake.lake.lease.release()
-    lake.lake.lease.take()
+    lake.lake.lease.acquire()
     assert not lake.lake.lease.took_over
     lake.reopen()
     assert lake.opened.units.redone_units == 0
@@ -133,7 +133,7 @@ def test_entries_of_a_unit_are_the_same_bytes_whoever_writes_them(address: Stora
     lake.lake.storage.delete(*(key for key in keys if key.endswith("1.json") or "silver" in key))
     lake.lake.lease.release()
     time.sleep(0.01)  # another moment
-    lake.lake.lease.take()
+    lake.lake.lease.acquire()
     lake.reopen()
     found = {key: lake.lake.storage.get(key) for key in keys}
     assert {key for key in keys if "columns" not in str(before[key]) and found[key] != before[key]} == set()
@@ -144,7 +144,7 @@ def test_a_live_process_of_another_machine_keeps_the_lake(address: StorageAddres
     other = Lake(replace(address, local=str(tmp_path / "other"), lease_s=3))
     other.prepare()
     with pytest.raises(UnreachableError, match=r"is in use by .*: stop that process first"):
-        other.lease.take(0.5)
+        other.lease.acquire(0.5)
     play(old)
     check(old)
 
@@ -178,7 +178,7 @@ def test_untested_stores_are_taken_on_request_only() -> None:
 def test_a_takeover_before_the_first_unit_is_no_lost_ledger(address: StorageAddress, tmp_path: Path) -> None:
     first = Lake(replace(address, local=str(tmp_path)))
     first.prepare()
-    first.lease.take()
+    first.lease.acquire()
     first.identity()
     first.storage.replace(f"{first.schemas}/x.fds", b"compiled, and then it was killed")
     first.lease._own.release()  # type: ignore[attr-defined]  # as a kill does

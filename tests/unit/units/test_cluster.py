@@ -148,7 +148,7 @@ def test_a_worker_with_another_key_of_hmac_is_named(tmp_path: Path) -> None:
     lake.identity()
     key.write_bytes(b"k" * 32)
     key.chmod(0o600)
-    ask = worker_check._question(lake, str(key), None, None)
+    ask = worker_check._check_of(lake, str(key), None, None)
     assert [wrong for _, wrong in ask([1])] == [""]
     key.write_bytes(b"l" * 32)
     assert [wrong for _, wrong in ask([1])] == [
@@ -157,7 +157,7 @@ def test_a_worker_with_another_key_of_hmac_is_named(tmp_path: Path) -> None:
     key.unlink()
     [(_, wrong)] = ask([1])
     assert wrong.startswith(f"silver.hmac_key_file: cannot read {key}")
-    assert [wrong for _, wrong in worker_check._question(lake, "", None, None)([1])] == [""]
+    assert [wrong for _, wrong in worker_check._check_of(lake, "", None, None)([1])] == [""]
 
 
 def test_a_worker_without_the_files_of_kafka_is_named(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_worker_without_the_files_of_kafka_is_named(tmp_path: Path) -> None:
         sasl_password_file=str(password),
         ca_file=str(authority),
     )
-    ask = worker_check._question(lake, "", kafka, None)
+    ask = worker_check._check_of(lake, "", kafka, None)
 
     def said() -> str:
         [(host, wrong)] = ask([1])

@@ -31,7 +31,7 @@ from tests.chaos.units import ingest_unit, open_lake
 )
 def test_ranges_with_and_without_an_end(text: str, taken: set[int]) -> None:
     kafka = KafkaSettings(partitions=text)
-    assert {partition for partition in range(10) if kafka.takes(partition)} == taken
+    assert {partition for partition in range(10) if kafka.includes(partition)} == taken
 
 
 @pytest.mark.parametrize("text", ["-", "-3", "a", "1,,2", "1-2-3", " 1", "5-3", "1;2", "1" * 40])

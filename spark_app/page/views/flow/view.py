@@ -154,7 +154,7 @@ def _troubles(context: PageContext) -> list[str]:
     for key, said in sorted(reading.objects("schema_warnings", "stopped").items()):
         found.append(f"Schema {key} is kept out: {said}")
     for file, why in sorted(reading.objects("source", "named").items()):
-        found.append(one_line(f"The file {file} cannot be taken: {why}"))
+        found.append(one_line(f"The file {file} cannot be ingested: {why}"))
     for gold, why in sorted(reading.objects("gold_failed").items()):
         found.append(f"{gold} failed, and is recomputed later: {why}")
     return found
@@ -258,8 +258,8 @@ def _topic(observed: Observations, topics: Sequence[str], row: float) -> Node:
 
 def _files(reading: Reading, name: str, row: float) -> Node:
     taken, waiting, broken = (reading.number("source", part) or 0 for part in ("taken", "waiting", "broken"))
-    some = [f"{amount(broken)} cannot be taken"] if broken else []
-    lines = (f"{amount(taken)} files taken", f"{amount(waiting)} waiting", *some)
+    some = [f"{amount(broken)} cannot be ingested"] if broken else []
+    lines = (f"{amount(taken)} files ingested", f"{amount(waiting)} waiting", *some)
     return Node("topic", name, lines, "warn" if broken else "accent", COLUMN["topic"], row)
 
 

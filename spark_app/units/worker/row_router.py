@@ -17,7 +17,7 @@ from spark_app.units.worker.task_plan import TaskPlan
 Fitted = tuple[np.ndarray, pa.Table, list[Reject]]
 
 
-class Placement:
+class RowRouter:
     """Of one task. It keeps the columns of each table that the task has rows of."""
 
     def __init__(self, plan: TaskPlan, catalog: Catalog):
@@ -27,7 +27,7 @@ class Placement:
         self._types: dict[pa.Schema, pa.Schema] = {}
 
     def route(self, table: pa.Table, count: int, message: str, outer: pa.Table | None) -> tuple[Routed, pa.Table]:
-        """The tables of `count` rows, and the rows with what their wrappers hold besides.
+        """The tables of `count` rows, and the rows with what their wrappers contain besides.
 
         Args:
             outer: the wrappers, a row for each; None where the messages have none.
@@ -37,7 +37,7 @@ class Placement:
         chosen, column = table, routing.column(own, table.column_names)
         if outer is not None and (of_outer := routing.column(wrapper, outer.column_names)) in outer.column_names:
             chosen, column = outer, of_outer
-        routed = route(chosen, count, routing, message, column).hold(self._plan.held)
+        routed = route(chosen, count, routing, message, column).with_paused(self._plan.paused)
         if outer is not None and self._plan.wrapper is not None:
             rest = unwrap.keep_rest(outer, self._plan.wrapper)
             table = table if rest is None else _with_column(table, unwrap.COLUMN, rest)
@@ -47,12 +47,12 @@ class Placement:
         """For the rows of all tables with the same columns: (their positions, what fits, the columns). What fits:
         positions among these, the rows by the tables' columns, and the rejects of the others."""
         for columns, codes in self._by_columns(routed):
-            placed = np.flatnonzero(np.isin(routed.codes, codes))
+            rows = np.flatnonzero(np.isin(routed.codes, codes))
             if table.column_names:
-                fitted, good, misfits = fit(pick(table, placed), columns)
-                yield placed, (good, fitted, misfits), columns
+                fitted, good, misfits = fit(pick(table, rows), columns)
+                yield rows, (good, fitted, misfits), columns
             else:  # there is nothing to fit, and Arrow keeps no rows without columns
-                yield placed, (np.arange(len(placed)), table, []), columns
+                yield rows, (np.arange(len(rows)), table, []), columns
 
     def types(self, columns: pa.Schema) -> pa.Schema:
         """As `known_types`, by the catalog of the task."""
