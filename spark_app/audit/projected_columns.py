@@ -16,7 +16,7 @@ from spark_app.audit.expected_rows import Piece
 from spark_app.audit.sent_rows import columns_of, sent_rows, with_columns
 from spark_app.audit.values import mark, unequal
 from spark_app.lake.files.hmac_key import fingerprint_of, read_key
-from spark_app.lake.files.opening import open_storage
+from spark_app.lake.files.local import open_storage
 from spark_app.lake.files.reference_files import KEY, digest_of, is_copy_of, key_of
 from spark_app.model.address import StorageAddress
 from spark_app.tables.sql.expressions import NoType, calls_hmac, evaluate

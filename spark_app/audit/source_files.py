@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from spark_app.audit.frames import Header
 from spark_app.audit.source_records import NO_TYPE, Records
-from spark_app.lake.files.opening import open_storage
+from spark_app.lake.files.local import open_storage
 from spark_app.lake.files.state_files import read_durable
 from spark_app.lake.files.store_errors import is_store_error
 from spark_app.lake.lake import Lake

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from spark_app.lake.files import failpoints, reference_files
 from spark_app.lake.files.disk import is_full
-from spark_app.lake.files.local import LocalStorage
-from spark_app.lake.files.opening import address_of, local_folder, open_storage
+from spark_app.lake.files.local import LocalStorage, open_storage
 from spark_app.lake.files.state_files import numbers_of, write_durably
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.lease import DeleteRounds, FileLease, Lease, ObjectLease
@@ -76,10 +75,10 @@ class Lake:
     page = f"{STATE}/page"
 
     def __init__(self, address: str | Path | StorageAddress):
-        self.address = address_of(address)
+        self.address = StorageAddress.of(address)
         self.storage = open_storage(self.address, self._fence)
         storage = self.storage
-        self.local_state = storage if isinstance(storage, LocalStorage) else LocalStorage(local_folder(self.address))
+        self.local_state = storage if isinstance(storage, LocalStorage) else LocalStorage(self.address.local_folder)
         self._folders: set[str] = set()  # valid table names; each batch looks up each table several times
 
     @cached_property

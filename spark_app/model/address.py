@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from dataclasses import dataclass
 
@@ -13,7 +15,7 @@ ADDRESS = re.compile(
 
 @dataclass(frozen=True)
 class StorageAddress:
-    """It holds no secret, so that it may travel to workers.
+    """It contains no secret, so that it may travel to workers.
 
     Attributes:
         root: a folder, or the address of a bucket and a prefix in it: s3://bucket/prefix.
@@ -21,7 +23,7 @@ class StorageAddress:
         region: of the bucket; "" = that of the environment.
         credentials_file: where the keys are, as AWS's own tools keep them; "" = in the environment, or given by the
             role of the machine.
-        local: folder on this machine for what a bucket cannot hold; "" = one in the user's home.
+        local: folder on this machine for what a bucket cannot store; "" = one in the user's home.
         lease_s: seconds after which a lease in a bucket that is not renewed may be acquired.
     """
 
@@ -46,3 +48,16 @@ class StorageAddress:
     def prefix(self) -> str:
         """The prefix of all keys in the bucket, without "/" at its ends."""
         return self.root.partition("://")[2].partition("/")[2].strip("/")
+
+    @property
+    def local_folder(self) -> str:
+        """The folder on this machine for the files of a lake that a bucket cannot store."""
+        if self.local:
+            return os.path.abspath(self.local)
+        states = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+        digest = hashlib.sha256(f"{self.endpoint} {self.root}".encode()).hexdigest()[:12]
+        return os.path.join(states, "protolake", f"{self.bucket}-{digest}")
+
+    @staticmethod
+    def of(root: str | os.PathLike[str] | StorageAddress) -> StorageAddress:
+        return root if isinstance(root, StorageAddress) else StorageAddress(os.fspath(root))

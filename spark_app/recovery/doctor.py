@@ -350,7 +350,7 @@ def race_store(lake: Lake) -> list[Problem]:
     """Race clients of the store, with small objects that are removed again. A local disk has a lock instead."""
     if lake.storage.is_local:
         return []
-    from spark_app.lake.files.store_race import race  # loads the library of object stores
+    from spark_app.lake.files.objects import race  # loads the library of object stores
 
     try:
         faults = race(lake.address, lake.trial("race"))

@@ -17,8 +17,8 @@ from deltalake import write_deltalake
 from scripts.local.kafka import Kafka
 from scripts.local.objectstore import ObjectStore
 from scripts.local.registry import Registry
+from spark_app.lake.files.local import open_storage
 from spark_app.lake.files.object_clients import read_credentials
-from spark_app.lake.files.opening import open_storage
 from spark_app.lake.lake import Lake
 from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ExitCode

@@ -7,8 +7,8 @@ import pytest
 
 from scripts.local.objectstore import ObjectStore
 from scripts.local.store_proxy import StoreProxy
+from spark_app.lake.files.local import open_storage
 from spark_app.lake.files.objects import ObjectStorage
-from spark_app.lake.files.opening import open_storage
 from spark_app.lake.files.storage import Storage
 from spark_app.model.address import StorageAddress
 from tests.support.exports import BucketExports, DiskExports, Exports

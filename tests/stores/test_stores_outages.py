@@ -15,8 +15,8 @@ from scripts.local.ports import free_port
 from scripts.local.store_proxy import StoreProxy
 from spark_app.app.cli.exits import cause_of_end, say_unexpected
 from spark_app.lake.files import object_clients
+from spark_app.lake.files.local import open_storage
 from spark_app.lake.files.objects import ObjectStorage
-from spark_app.lake.files.opening import open_storage
 from spark_app.lake.files.store_errors import StoreError, is_store_error
 from spark_app.lake.lake import Lake
 from spark_app.model.address import StorageAddress

@@ -14,7 +14,7 @@ import pytest
 
 from scripts.local.objectstore import ObjectStore
 from scripts.local.store_proxy import StoreProxy
-from spark_app.lake.files.store_race import CLIENTS, ROUNDS
+from spark_app.lake.files.objects import CLIENTS, ROUNDS
 from spark_app.lake.lake import Lake
 from spark_app.recovery import doctor
 from tests.support.stores import Moto, address_in
@@ -44,8 +44,9 @@ def test_two_winners_of_one_race_are_a_problem(moto: Moto, tmp_path: Path, skip:
         proxy.spoil("blind", "PUT", f"race-.*-{ROUNDS - 1}$", skip=skip + 1)
         [problem] = doctor.race_store(lake)
     assert problem.fatal
-    assert f"lets two processes write one lake: 2 of {CLIENTS} clients were told that they alone did {what}" in str(
-        problem
+    assert (
+        f"lets two processes write one lake: it confirmed to 2 of {CLIENTS} clients that they alone did {what}"
+        in str(problem)
     )
 
 

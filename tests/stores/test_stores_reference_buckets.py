@@ -15,7 +15,7 @@ from scripts.local.objectstore import ObjectStore
 from scripts.local.ports import free_port
 from scripts.local.store_proxy import StoreProxy
 from spark_app.lake.files import object_clients
-from spark_app.lake.files.opening import open_storage
+from spark_app.lake.files.local import open_storage
 from spark_app.lake.files.reference_files import KEY, read_copy
 from spark_app.lake.lake import Lake
 from spark_app.model.address import StorageAddress

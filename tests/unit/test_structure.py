@@ -19,7 +19,7 @@ MAY_USE_SPARK = {
     "followers/gold/worker_tasks.py",
     "followers/registry.py",
     *(f"app/{name}.py" for name in ("pipeline", "shell", "training")),
-    *(f"units/spark/{name}.py" for name in ("daemon", "jvm", "session", "standalone")),
+    *(f"units/spark/{name}.py" for name in ("cluster", "daemon", "jvm", "session")),
     *(
         f"units/driver/{name}.py"
         for name in (
@@ -209,8 +209,7 @@ FILE_CALLS |= {
 }
 FILE_CALLS |= {"unlink", "rmdir", "rmtree", "remove", "rename", "link", "hardlink_to", "symlink_to", "fsync", "OSFile"}
 NOT_OF_A_LAKE = {
-    "units/spark/cluster.py": "the secret of a cluster",
-    "units/spark/standalone.py": "the options of Spark's own servers",
+    "units/spark/cluster.py": "the secret of a cluster, and the options of Spark's own servers",
     "app/training.py": "the class archive",
     "audit/check_bronze.py": "the acks of a producer",
     "protobuf/changes/check.py": "the .proto file that somebody wants to register",

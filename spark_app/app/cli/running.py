@@ -78,7 +78,7 @@ def spark_master(
     port: Annotated[int, typer.Option(min=1, max=65535, help="port to listen on")] = 7077,
 ) -> None:
     """Run the master of a Spark cluster, for spark.master = spark://host:port."""
-    from spark_app.units.spark.standalone import run_master
+    from spark_app.units.spark.cluster import run_master
 
     run_master(host, port, folder, str(secret_file))
 
@@ -93,7 +93,7 @@ def spark_worker(
     memory: Annotated[str, typer.Option(help="memory to give to executors")] = "2g",
 ) -> None:
     """Run a worker of a Spark cluster, which runs executors on its machine."""
-    from spark_app.units.spark.standalone import run_worker
+    from spark_app.units.spark.cluster import run_worker
 
     run_worker(master, (host, port), cores, memory, folder, str(secret_file))
 

@@ -1,4 +1,4 @@
-"""The files of a lake on a local disk."""
+"""The files of a lake on a local disk; and how the files at any address are opened."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from spark_app.lake.files.storage import Storage
+from spark_app.model.address import StorageAddress
 
 if TYPE_CHECKING:  # `status`, which the health check of a container calls every few seconds, needs no Arrow
     import pyarrow as pa
@@ -237,3 +238,12 @@ def _sync(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_storage(address: StorageAddress, fence: Callable[[], None] = lambda: None) -> Storage:
+    """The files at an address; `fence`: see `ObjectStorage`."""
+    if not address.scheme:
+        return LocalStorage(address.root)
+    from spark_app.lake.files.objects import ObjectStorage  # its libraries take a fifth of the start of `status`
+
+    return ObjectStorage(address, fence)

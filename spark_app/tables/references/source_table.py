@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from spark_app.lake.files.opening import open_storage
+from spark_app.lake.files.local import open_storage
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.files.store_errors import NoBucket, StoreError, is_store_error, store_error
 from spark_app.model.address import StorageAddress

@@ -17,7 +17,7 @@ from spark_app.model.offsets import Offsets
 from spark_app.model.text import one_line
 from spark_app.sources.files.columns import SourceColumns
 from spark_app.sources.files.input import FileFailed, FileShare, Part
-from spark_app.sources.files.opened import OpenedSource
+from spark_app.sources.files.listing import OpenedSource
 from spark_app.sources.files.planning import Plan
 from spark_app.units.driver.disk_space import StopRequested
 from spark_app.units.driver.ingest import Ingest, RunContext

@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from spark_app.lake.files.failpoints import POINTS
-from spark_app.lake.files.opening import open_storage
+from spark_app.lake.files.local import open_storage
 from spark_app.lake.lake import Lake
 from spark_app.model.address import StorageAddress
 from spark_app.recovery import requests

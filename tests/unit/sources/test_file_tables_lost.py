@@ -16,7 +16,7 @@ from spark_app.model.errors import ConfigurationError, ContractError
 from spark_app.model.reports import Report
 from spark_app.settings.models import Settings
 from spark_app.sources.files.folder import DiskFolder
-from spark_app.sources.files.opened import OpenedSource
+from spark_app.sources.files.listing import OpenedSource
 from spark_app.units.driver.open_lake import OpenLake
 from tests.support.file_sources import framed, parquet_table, write_parquet
 

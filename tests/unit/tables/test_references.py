@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.lake.files.opening import address_of
+from spark_app.model.address import StorageAddress
 from spark_app.tables.references import joining
 from spark_app.tables.references.source_table import ReferenceRefused, SourceTable
 
@@ -26,7 +26,7 @@ PLAYERS = pa.table(
 
 
 def table_at(path: str, key: str, columns: list[str]) -> SourceTable:
-    return SourceTable(address_of(path), key, columns)
+    return SourceTable(StorageAddress.of(path), key, columns)
 
 
 def delta(folder: Path, table: pa.Table = PLAYERS) -> SourceTable:
