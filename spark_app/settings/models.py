@@ -75,7 +75,7 @@ class Source(Section):
     key: str = Field("key", description="column of the key; text is base64")
     headers: str = Field("headers", description="column of the headers, in one of the forms of docs/files.md")
     timestamp: str = Field("timestamp", description="column of the record's time; integers are milliseconds since 1970")
-    settle_s: NonNegativeFloat = Field(2.0, description="seconds that a file must stay unchanged before it is taken")
+    settle_s: NonNegativeFloat = Field(2.0, description="seconds that a file must stay unchanged before it is ingested")
     full_list_s: PositiveFloat = Field(
         300.0, description="seconds between lists of the whole folder, which find late names and replaced files"
     )
@@ -120,8 +120,8 @@ class Decode(Section):
 class Wrapper(Section):
     """This section sets the fields of a wrapper, which carries the event as bytes; the event may have any schema."""
 
-    payload: str = Field("", description="field that holds the event, framed or bare; empty = the message is the event")
-    schema_id: str = Field("", description="field that holds the event's schema id; empty = every payload has a frame")
+    payload: str = Field("", description="field with the event, framed or bare; empty = the message is the event")
+    schema_id: str = Field("", description="field with the event's schema id; empty = every payload has a frame")
 
     @model_validator(mode="after")
     def _names_a_payload(self) -> Wrapper:
@@ -228,7 +228,7 @@ class Tables(Section):
 
 
 class ExpectationSettings(Section):
-    """A rule that rows of silver must meet, as SQL over the columns of the row; NULL is a failure."""
+    """An expectation of the rows of silver, as SQL over the columns of the row; NULL is a failure."""
 
     check: str = Field(description="SQL expression that is true for a good row, such as bet > 0")
     action: Literal["warn", "drop", "quarantine", "pause"] = Field(
@@ -236,7 +236,7 @@ class ExpectationSettings(Section):
         "pauses its table"
     )
     tables: tuple[str, ...] = Field((), description="routing names of the tables it applies to; empty = all")
-    description: str = Field("", description="what the rule is for")
+    description: str = Field("", description="the purpose of the expectation")
 
 
 class Schemas(Section):
@@ -256,7 +256,7 @@ class Schemas(Section):
     resolve_timeout_s: PositiveFloat = Field(
         5.0, description="seconds that a batch waits for its new schemas; after that their records are deferred"
     )
-    max_unknown_ids_per_batch: PositiveInt = Field(16, description="most unknown ids a batch asks the registry for")
+    max_unknown_ids_per_batch: PositiveInt = Field(16, description="most unknown ids that a batch looks up")
     max_compile_cpu_s: PositiveFloat = Field(
         5.0, description="CPU seconds that protoc may take for one schema; elapsed time may be three times as long"
     )
@@ -286,7 +286,7 @@ class Batch(Section):
     max_arrow_bytes: PositiveInt = Field(
         16 << 20, description="most bytes that a worker decodes at once; a larger record has files of its own"
     )
-    buffer_bytes: PositiveInt = Field(256 << 20, description="decoded bytes a worker holds before it writes files")
+    buffer_bytes: PositiveInt = Field(256 << 20, description="decoded bytes a worker keeps before it writes files")
     single_task_below: PositiveInt = Field(
         20_000, description="a smaller batch is read by one task, which writes one file per table"
     )
@@ -310,7 +310,7 @@ class Aggregate(Section):
     @model_validator(mode="after")
     def _has_a_number(self) -> Aggregate:
         if GOLD_FUNCTIONS[self.function].accepts == "numbers" and not self.field:
-            raise ValueError(f"{self.function} needs the field that it is taken of")
+            raise ValueError(f"{self.function} needs the field whose values it aggregates")
         return self
 
 
@@ -389,15 +389,17 @@ class Settings(BaseSettings):
 
     @field_validator("expectations")
     @classmethod
-    def _fit_into_a_mask(cls, rules: dict[str, ExpectationSettings]) -> dict[str, ExpectationSettings]:
-        """Refuse more rules for a table than the bits in which a task notes the failed ones."""
-        every = sum(not rule.tables for rule in rules.values())
-        for table in sorted({table for rule in rules.values() for table in rule.tables}) or [""]:
-            count = every + sum(table in rule.tables for rule in rules.values())
+    def _fit_into_a_mask(cls, expectations: dict[str, ExpectationSettings]) -> dict[str, ExpectationSettings]:
+        """Refuse more expectations for a table than the bits in which a task notes the failed ones."""
+        every = sum(not one.tables for one in expectations.values())
+        for table in sorted({table for one in expectations.values() for table in one.tables}) or [""]:
+            count = every + sum(table in one.tables for one in expectations.values())
             if count > MAX_EXPECTATIONS:
                 which = f"the table {table}" if table else "each table"
-                raise ValueError(f"{count} rules apply to {which}, and {MAX_EXPECTATIONS} may: join checks with AND")
-        return rules
+                raise ValueError(
+                    f"{count} expectations apply to {which}, at most {MAX_EXPECTATIONS} may: join checks with AND"
+                )
+        return expectations
 
     @model_validator(mode="after")
     def _keep_the_routing_field(self) -> Settings:

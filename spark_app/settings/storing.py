@@ -19,7 +19,7 @@ class LakeSettings(Section):
     )
     untested: bool = Field(
         False,
-        description="take a lake.path or source.path in a kind of object store that was never tested (gs, az)",
+        description="accept a lake.path or source.path in a kind of object store that was never tested (gs, az)",
     )
     umask: str = Field(
         "027",

@@ -33,11 +33,11 @@ class Page(Section):
 
 
 class AlertRule(Section):
-    """A condition of which somebody is told: `when` over the metrics, or `sql` over the tables."""
+    """A condition that sends a notification: `when` over the metrics, or `sql` over the tables."""
 
     when: str = Field("", description="condition in SQL over the names in docs/alerts.md, such as age_s > 60")
     sql: str = Field("", description="SELECT over the tables of the lake that gives true or false, instead of when")
-    for_s: float = Field(0.0, ge=0, description="seconds that the condition holds before somebody is told")
+    for_s: float = Field(0.0, ge=0, description="seconds that the condition is true before it fires")
     every_s: float = Field(300.0, ge=1, description="seconds between two runs of sql")
     level: Literal["INFO", "WARNING", "ERROR"] = Field("WARNING", description="how bad it is")
     description: str = Field("", description="what to do about it")

@@ -87,7 +87,7 @@ def test_a_table_has_at_most_as_many_rules_as_a_mask_has_bits() -> None:
     every = {f"r{i}": rule for i in range(61)}
     own = {"x": {**rule, "tables": ["rummy"]}, "y": {**rule, "tables": ["poker"]}}
     assert len(Settings(expectations={**every, **own}).expectations) == 63
-    with pytest.raises(ValueError, match="63 rules apply to the table rummy, and 62 may"):
+    with pytest.raises(ValueError, match="63 expectations apply to the table rummy, at most 62 may"):
         Settings(expectations={**every, **own, "z": {**rule, "tables": ["rummy"]}})
-    with pytest.raises(ValueError, match="63 rules apply to each table"):
+    with pytest.raises(ValueError, match="63 expectations apply to each table"):
         Settings(expectations={f"r{i}": rule for i in range(63)})
