@@ -22,7 +22,7 @@ REPLAYABLE, WAITING, KEPT_OUT = "replayable", "waiting", "kept out"
 EXPECTED, ACTUAL, RESOLVED = "expected", "actual", "resolved"  # sides: fresh job, tables, `resolved_events`
 
 TYPES = (T.StringType(), T.StringType(), T.IntegerType(), T.LongType())
-PLACES = T.StructType([T.StructField(name, kind) for name, kind in zip(COORDINATES, TYPES, strict=True)])
+COORDINATE_TYPES = T.StructType([T.StructField(name, kind) for name, kind in zip(COORDINATES, TYPES, strict=True)])
 JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "true"}
 
 
@@ -69,22 +69,24 @@ def locate_silver(
         group = groups.setdefault(str(table.schema), Silver(table.schema))
         group.expected += table.expected
         group.actual += table.actual
-    places = []
+    located = []
     for group in groups.values():
         schema = from_arrow_schema(group.schema)
         for keys, side in ((group.expected, EXPECTED), (group.actual, ACTUAL)):
             if keys:
                 rows = read_rows(session, storage, keys, schema).where(within(ranges, "_"))
-                places.append(rows.select(*coordinates_of_row(), *_place(F.col(FOLDER), side, _fingerprint(schema))))
-    return places
+                located.append(
+                    rows.select(*coordinates_of_row(), *_located_in(F.col(FOLDER), side, _fingerprint(schema)))
+                )
+    return located
 
 
 def locate_others(rows: DataFrame, table: str, side: str) -> DataFrame:
     """Coordinates, table and side of rows outside silver. Only their presence counts: the content hash is 0."""
-    return rows.select(*COORDINATES, *_place(F.lit(table), side, F.lit(0).cast("bigint")))
+    return rows.select(*COORDINATES, *_located_in(F.lit(table), side, F.lit(0).cast("bigint")))
 
 
-def _place(table: Column, side: str, fingerprint: Column) -> list[Column]:
+def _located_in(table: Column, side: str, fingerprint: Column) -> list[Column]:
     return [table.alias("table"), F.lit(side).alias("side"), fingerprint.alias("fingerprint")]
 
 
@@ -120,15 +122,15 @@ def _ordered(value: Column, kind: T.DataType) -> Column:
 
 
 def classify(
-    session: SparkSession, places: Sequence[DataFrame], quarantine: str, deferred: str, by_rules: str, more: list[str]
+    session: SparkSession, located: Sequence[DataFrame], quarantine: str, deferred: str, by_rules: str, more: list[str]
 ) -> pa.Table:
     """Classify the records.
 
     Args:
-        places: rows of `locate_silver` and `locate_others`.
+        located: rows of `locate_silver` and `locate_others`.
         by_rules: stands for the tables of records that an expectation keeps out of silver; the fresh job checks no
             expectations.
-        more: the names of all other tables in `places`.
+        more: the names of all other tables in `located`.
 
     Returns:
         One row per record: coordinates, `expected`, `actual`, `state`. `expected` is the table where the record
@@ -138,7 +140,7 @@ def classify(
     """
     names = pa.array([quarantine, deferred, by_rules, *more])
     numbers = session.createDataFrame(pa.table({"table": names, "number": range(len(names))}))
-    rows = reduce(DataFrame.unionByName, places).join(F.broadcast(numbers), "table")
+    rows = reduce(DataFrame.unionByName, located).join(F.broadcast(numbers), "table")
     silver = F.col("number") > 2
     expected, actual = F.col("side") == EXPECTED, F.col("side") == ACTUAL
     found = (

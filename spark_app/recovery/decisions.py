@@ -23,7 +23,7 @@ class Resume:
     def __init__(self, opened: OpenLake, request: Request):
         self._opened = opened
         self._request = request
-        self._asked = request.arguments["table"]
+        self._table = request.arguments["table"]
         self._result = load_progress(opened.lake, opened.units.manifests, request)
 
     def step(self) -> tuple[Report, dict[str, int]] | None:
@@ -58,14 +58,14 @@ class Resume:
     def _find_name(self) -> str:
         """The routing name of the table, which a person may name as the silver table, too."""
         layout, paused = self._opened.settings.tables.layout, self._opened.paused.pauses
-        found = next((name for name in paused if self._asked in (name, layout.silver_of(name))), None)
+        found = next((name for name in paused if self._table in (name, layout.silver_of(name))), None)
         if found is None:
-            raise UsageError(f"no paused table is named {self._asked}; paused: {', '.join(sorted(paused)) or 'none'}")
+            raise UsageError(f"no paused table is named {self._table}; paused: {', '.join(sorted(paused)) or 'none'}")
         return found
 
 
 class Acceptance:
-    """Decides about the changes of a schema whose records are kept out, as a person says.
+    """Decides about the changes of a schema whose records are kept out, as a person decided.
 
     Call `step` between two units, with the unit lock.
     """

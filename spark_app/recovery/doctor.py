@@ -47,7 +47,7 @@ from spark_app.units.spark import checkpoint
 MOST_LOOKS = 10  # at the checkpoint, which a running app changes
 MOST_ROUNDS = 5  # of checks and repairs: a repaired fault may have hidden another one
 RACE_REMEDY = (
-    "Stop the app, and copy the lake to a store that keeps If-None-Match and If-Match of requests at one moment"
+    "Stop the app, and copy the lake to an object store that keeps If-None-Match and If-Match of requests at one moment"
 )
 
 
@@ -235,11 +235,11 @@ def _checkpoint(patient: LakeUnderCheck) -> list[Problem]:
 
 
 def _scratch(patient: LakeUnderCheck) -> list[Problem]:
-    asked = {request.id for request in requests.pending(patient.lake)}
+    pending = {request.id for request in requests.pending(patient.lake)}
     storage, folder = patient.lake.storage, patient.lake.rebuild
     there = (key for key in storage.list(folder) if storage.exists(key))  # some object stores list empty folders
     left = [
-        key for key in there if not {basename(key), basename(key).rpartition("-")[0]} & asked
+        key for key in there if not {basename(key), basename(key).rpartition("-")[0]} & pending
     ]  # "<request>-<epoch>"
     what = f"{storage.uri(folder)} has {len(left)} folders of ended rebuilds"
     problem = Problem(what, "`doctor --repair` removes them", fatal=False, repair=lambda: _remove(storage, left))
@@ -308,7 +308,7 @@ CHECKS: list[Callable[[LakeUnderCheck], list[Problem]]] = [
     _checkpoint,
     lambda p: file_checks.torn(p.lake, p.committer, p.settings.tables.layout, lambda name: _ask_rebuild(p.lake, name)),
     lambda p: file_checks.orphans(p.lake, p.manifests, p.committer),
-    lambda p: file_checks.taken(p.lake),
+    lambda p: file_checks.ingested(p.lake),
     _scratch,
     _numbering,
     _paused,
@@ -347,7 +347,7 @@ def _applications(lake: Lake, table: str) -> Iterator[str]:
 
 
 def race_store(lake: Lake) -> list[Problem]:
-    """Race clients of the store, with small objects that are removed again. A local disk has a lock instead."""
+    """Race clients of the object store, with small objects that are removed again. A local disk has a lock instead."""
     if lake.storage.is_local:
         return []
     from spark_app.lake.files.objects import race  # loads the library of object stores

@@ -38,7 +38,7 @@ from spark_app.units.driver.open_lake import OpenLake
 from spark_app.units.driver.unit import UnitRunner
 from spark_app.units.spark import jvm, session
 
-Placed = Callable[[Report, dict[str, int]], None]  # records that a unit added; cause -> replayed records
+OnStep = Callable[[Report, dict[str, int]], None]  # records that a unit added; cause -> replayed records
 
 # Errors after which a step is repeated: a worker died, another process wrote, or compaction replaced a file.
 RETRIED = (PySparkException, Py4JError, DeltaError, FileNotFoundError)
@@ -48,9 +48,9 @@ class RequestExecutor:
     """Executes the requests of one lake.
 
     Args:
-        unit_lock: the lock that is held while a unit is built.
-        placed: called after each step, without the lock.
-        tell: gets the events of requests.
+        unit_lock: the lock under which units are built.
+        on_step: called after each step, without the lock.
+        emit: gets the events of requests.
     """
 
     def __init__(
@@ -60,16 +60,16 @@ class RequestExecutor:
         units: UnitRunner,
         aggregator: Aggregator,
         unit_lock: AbstractContextManager[object],
-        placed: Placed = lambda report, resolved: None,
-        tell: Callable[[Event], None] = lambda event: None,
+        on_step: OnStep = lambda report, resolved: None,
+        emit: Callable[[Event], None] = lambda event: None,
     ):
         self._spark = spark
         self._opened = opened
         self._units = units
         self._aggregator = aggregator
         self._unit_lock = unit_lock
-        self._placed = placed
-        self._tell = tell
+        self._on_step = on_step
+        self._emit = emit
         self._job: Replay | Rebuild | Renewal | Resume | Acceptance | None = None
         self._request: Request | None = None
 
@@ -89,8 +89,8 @@ class RequestExecutor:
         tries = RequestAttempts(self._opened.lake, request)
         given_up = tries.begin()
         if given_up is not None:
-            said = f"the app gave up after {MOST_ATTEMPTS} attempts without progress; the last error: {given_up}"
-            self._answer(request, _failure(said, ExitCode.BUG))
+            reason = f"the app gave up after {MOST_ATTEMPTS} attempts without progress; the last error: {given_up}"
+            self._finish(request, _failure(reason, ExitCode.BUG))
             return True
         try:
             result = self._advance(request)
@@ -98,15 +98,15 @@ class RequestExecutor:
             self._job = self._request = None
             failure = self._handle_failure(request, error, tries)
             if failure is not None:
-                self._answer(request, failure)
+                self._finish(request, failure)
             return True
         if result is not None:
-            self._answer(request, result)
+            self._finish(request, result)
         return True
 
-    def _answer(self, request: Request, result: dict[str, Any]) -> None:
-        self._tell(done_event(request, result))
-        requests.answer(self._opened.lake, request, result)
+    def _finish(self, request: Request, result: dict[str, Any]) -> None:
+        self._emit(done_event(request, result))
+        requests.finish(self._opened.lake, request, result)
         self._job = self._request = None
 
     def _handle_failure(self, request: Request, error: Exception, tries: RequestAttempts) -> dict[str, Any] | None:
@@ -119,21 +119,21 @@ class RequestExecutor:
         if is_full(error) or is_store_error(error) or isinstance(error, UnreachableError | RegistryUnreachable):
             tries.withdraw()
             raise error
-        said = f"{type(error).__name__}: {str(error)[-500:]}"
+        reason = f"{type(error).__name__}: {str(error)[-500:]}"
         if isinstance(error, ProtolakeError):
             log.error("request failed", kind=request.kind, request=request.id, reason=str(error)[-500:])
             return _failure(str(error), error.exit_code)
-        tries.failed(said)
+        tries.failed(reason)
         if not jvm.jvm_lives():
             raise BrokenError(
-                f"the JVM ended during {request.kind} {request.id}; the request stays ({said})"
+                f"the JVM ended during {request.kind} {request.id}; the request stays ({reason})"
             ) from error
         if isinstance(error, RETRIED):
-            log.error("a step failed, the app retries it", kind=request.kind, request=request.id, reason=said)
+            log.error("a step failed, the app retries it", kind=request.kind, request=request.id, reason=reason)
             return None
         if isinstance(error, OSError):
             raise error
-        log.error("request failed", kind=request.kind, request=request.id, reason=said)
+        log.error("request failed", kind=request.kind, request=request.id, reason=reason)
         return _failure(str(error), ExitCode.BUG)
 
     def _advance(self, request: Request) -> dict[str, Any] | None:
@@ -141,12 +141,12 @@ class RequestExecutor:
         if self._job is None or self._request != request:
             self._job, self._request = self._start(request), request
             log.info("request started", kind=request.kind, request=request.id)
-            self._tell(start_event(request))
+            self._emit(start_event(request))
         with self._unit_lock:
             self._opened.units.apply_pending()
             step = self._job.step()
         if step is not None:
-            self._placed(*step)
+            self._on_step(*step)
             return None
         result = self._job.conclude()
         log.info("request done", kind=request.kind, request=request.id)
@@ -164,8 +164,8 @@ class RequestExecutor:
         return Rebuild(self._spark, self._opened, self._units, self._aggregator, request)
 
 
-def _failure(said: str, code: ExitCode) -> dict[str, Any]:
-    return {"error": said[-2000:], "exit_code": int(code)}
+def _failure(reason: str, code: ExitCode) -> dict[str, Any]:
+    return {"error": reason[-2000:], "exit_code": int(code)}
 
 
 def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     gold = Aggregator(AggregateComputer(spark, lake.storage, settings), opened, unit_lock)
     runner = FollowerRunner(gold, lake, opened.units.manifests)
     runner.begin()
-    service = RequestExecutor(spark, opened, units, gold, unit_lock, tell=EventLog(lake, "recovery").add)
+    service = RequestExecutor(spark, opened, units, gold, unit_lock, emit=EventLog(lake, "recovery").add)
     while service.step():
         short = shortage(lake.root, settings.lake.min_free_bytes)
         if short:

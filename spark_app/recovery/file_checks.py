@@ -1,4 +1,4 @@
-"""Compares the files in the folders of the tables with the tables' logs, and the ledger of taken files with the
+"""Compares the files in the folders of the tables with the tables' logs, and the ledger of ingested files with the
 manifests."""
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _sweep(lake: Lake, name: str) -> str:
     return f"removed {len(removed)} files of {name}"
 
 
-def taken(lake: Lake) -> list[Problem]:
+def ingested(lake: Lake) -> list[Problem]:
     """Segments that are damaged or missing, and where a Delta table began. A lake of topics has none."""
     found = list[Problem]()
     for _ in range(MOST_LOOKS):

@@ -99,7 +99,7 @@ class Rebuild:
         self._attempts = SizeBackoff(
             opened.lake.storage, key_of(request, "attempts"), opened.settings.batch.max_attempts
         )
-        # A process that was taken over clears its own folder only.
+        # A process that has lost the lease clears its own folder only.
         self._scratch_folder = f"{opened.lake.rebuild}/{request.id}-{opened.lake.lease.epoch}"
         self._scratch = opened.lake.storage.within(self._scratch_folder)
         stored = load_progress(opened.lake, opened.units.manifests, request)
@@ -144,8 +144,8 @@ class Rebuild:
     def _names(self) -> set[str]:
         """The routing names to rebuild: all, or those of the request."""
         admitted = set(self._opened.admission.admitted.values())
-        asked = set(self._request.arguments.get("names", []))
-        return admitted & asked if asked else admitted
+        requested = set(self._request.arguments.get("names", []))
+        return admitted & requested if requested else admitted
 
     def _keep(self) -> tuple[Report, dict[str, int]]:
         assert self._found is not None
@@ -225,18 +225,18 @@ class Rebuild:
         """Classify the records of the ranges."""
         names = [self._layout.silver_of(name) for name in sorted(set(self._opened.admission.admitted.values()))]
         silver = [self._silver(name, expected.files.get(name, []), ranges) for name in names]
-        places = classification.locate_silver(self._session, self._opened.lake.storage, silver, ranges)
+        located = classification.locate_silver(self._session, self._opened.lake.storage, silver, ranges)
         for name, (rows, side) in self._outside_silver().items():
             if rows is not None:
-                places.append(classification.locate_others(rows.where(classification.within(ranges)), name, side))
+                located.append(classification.locate_others(rows.where(classification.within(ranges)), name, side))
             keys = self._keys(name, expected.files.get(name, []))
             if keys:
-                rows = read_rows(self._session, self._opened.lake.storage, keys, classification.PLACES)
-                places.append(classification.locate_others(rows, name, EXPECTED))
+                rows = read_rows(self._session, self._opened.lake.storage, keys, classification.COORDINATE_TYPES)
+                located.append(classification.locate_others(rows, name, EXPECTED))
         more = [*names, self._layout.resolved]
-        if not places:
+        if not located:
             return pa.table({})
-        return classification.classify(self._session, places, *self._others, self._layout.dropped, more)
+        return classification.classify(self._session, located, *self._others, self._layout.dropped, more)
 
     def _outside_silver(self) -> dict[str, tuple[DataFrame | None, str]]:
         """Table -> (rows, side) of the tables outside silver: open quarantine, deferred, resolved, and dropped records,

@@ -1,4 +1,4 @@
-"""Makes silver tables anew from bronze, with the columns that the settings say.
+"""Makes silver tables anew from bronze, with the columns of the settings.
 
 Every row of silver stays a row: expectations are not checked again, and records in quarantine, dropped or waiting ones
 stay where they are. Each table has one job and one unit, whose Delta commit replaces all files and the columns. Ingest

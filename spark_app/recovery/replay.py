@@ -3,7 +3,7 @@
 Quarantine is never rewritten: the unit that adds a record to silver also adds it to `resolved_events`. A record is open
 while it is in quarantine and not in `resolved_events`, so an interrupted or repeated replay adds no record twice.
 Records that are rejected again, dropped by an expectation, or would be deferred, stay where they are. Dropped records
-are replayed only on request; all of this holds for them, too.
+are replayed only on request; all of this is true of them, too.
 
 The reasons: docs/decisions/replay.md.
 """
@@ -137,7 +137,7 @@ class Replay:
             self._counted = self._count()
             return None if self._request.dry_run else self._keep()
         if self._counted.unasked:
-            return self._ask()
+            return self._resolve_again()
         limit = self._attempts.limit()
         chosen = self._choose(max(limit, 1))
         if not chosen.num_rows:
@@ -179,7 +179,7 @@ class Replay:
         refused = {str(entry.key) for entry in entries.values() if entry.outcome == "refused"}
         return ReplayProgress(dict(causes), sorted(keys & refused))
 
-    def _ask(self) -> tuple[Report, dict[str, int]]:
+    def _resolve_again(self) -> tuple[Report, dict[str, int]]:
         """Resolve schemas with the outcome `refused` again: the registry may have changed. The step has a time limit,
         because no batch runs meanwhile."""
         assert self._counted is not None
@@ -243,10 +243,10 @@ class Replay:
         others = (layout.quarantine, layout.deferred, layout.dropped)
         old = {table: report.files.pop(table) for table in others if table in report.files}
         self._units.discard(Report(files=old))
-        placed = sum(report.silver.values())
+        inserted = sum(report.silver.values())
         return Report(
             files=report.files,
-            bronze=placed,
+            bronze=inserted,
             silver=report.silver,
             schema_ids=report.schema_ids,
             seconds=report.seconds,
@@ -257,7 +257,7 @@ class Replay:
         """Commit silver and `resolved_events` in one unit; returns cause -> replayed records."""
         assert self._counted is not None
         sequence = self._opened.units.manifests.last + 1
-        rows = resolved_rows(self._placed(silver, chosen), sequence, int(time.time() * 1_000_000))
+        rows = resolved_rows(self._replayed(silver, chosen), sequence, int(time.time() * 1_000_000))
         entry = self._opened.units.write(self._layout.resolved, rows)
         add_counts(self._counted.resolved, {self._layout.silver_of(n): count for n, count in silver.silver.items()})
         source = {"request": self._request.id, "records": chosen.num_rows, "progress": asdict(self._counted)}
@@ -265,7 +265,7 @@ class Replay:
         self._opened.commit(named, "replay", source)
         return count_values(rows["cause"])
 
-    def _placed(self, silver: Report, chosen: pa.Table) -> pa.Table:
+    def _replayed(self, silver: Report, chosen: pa.Table) -> pa.Table:
         """The chosen records that are in the new silver files, with their table."""
         parts = []
         for table, entries in silver.files.items():
@@ -274,10 +274,12 @@ class Replay:
                 rows = pq.ParquetFile(source).read(columns=LINEAGE_COORDINATES)
                 rows = rows.select(LINEAGE_COORDINATES).rename_columns(COORDINATES)
                 parts.append(rows.append_column("table", pa.array([table] * rows.num_rows, pa.string())))
-        placed = pa.concat_tables(parts).join(chosen, COORDINATES, join_type="inner")
-        if placed.num_rows != silver.bronze:
-            raise ContractError(f"{silver.bronze} records were replayed, but {placed.num_rows} of them were requested")
-        return placed
+        replayed = pa.concat_tables(parts).join(chosen, COORDINATES, join_type="inner")
+        if replayed.num_rows != silver.bronze:
+            raise ContractError(
+                f"{silver.bronze} records were replayed, but {replayed.num_rows} of them were requested"
+            )
+        return replayed
 
     def _give_up(self, chosen: pa.Table) -> tuple[Report, dict[str, int]]:
         """Skip a record that makes the job fail even alone; it stays in quarantine."""

@@ -1,8 +1,9 @@
 """Requests of commands and of the page to the process that writes the lake, as files, so that no crash loses one.
 
 _protolake/requests/<id>.json            the request; removed when its result is written
-_protolake/requests/<id>.progress.json   its progress _protolake/requests/<id>.attempts.json   failed attempts of its
-next records _protolake/requests/<id>.tries.json      consecutive attempts without progress
+_protolake/requests/<id>.progress.json   its progress
+_protolake/requests/<id>.attempts.json   failed attempts of its next records
+_protolake/requests/<id>.tries.json      consecutive attempts without progress
 _protolake/requests/<id>.result.json     its result; removed by whoever waited for it
 """
 
@@ -103,7 +104,7 @@ def discard(lake: Lake, request: Request) -> None:
     lake.storage.delete(*(key_of(request, what) for what in ("", "progress", "attempts", "tries")))
 
 
-def answer(lake: Lake, request: Request, result: Mapping[str, Any]) -> None:
+def finish(lake: Lake, request: Request, result: Mapping[str, Any]) -> None:
     """Write the result, then remove the request's other files and the oldest results."""
     storage = lake.storage
     write_durably(storage, key_of(request, "result"), json.dumps(result), "answer")
@@ -167,8 +168,8 @@ def load_progress(lake: Lake, manifests: Manifests, request: Request) -> dict[st
 
 def save_progress(lake: Lake, manifests: Manifests, request: Request, value: dict[str, Any]) -> None:
     """Store the progress of a step that commits no unit. The waiting command also watches this file."""
-    told = {"unit": manifests.last, "value": value}
-    write_quickly(lake.storage, key_of(request, "progress"), told, "progress", owned=True)
+    stored = {"unit": manifests.last, "value": value}
+    write_quickly(lake.storage, key_of(request, "progress"), stored, "progress", owned=True)
 
 
 class RequestAttempts:
@@ -190,22 +191,22 @@ class RequestAttempts:
         stored = read_json(self._storage, self._key) or {}
         at = [read_json(self._storage, key) for key in self._progress_files]
         same = stored.get("at") == at
-        tries, said = (int(stored["tries"]), stored["said"]) if same else (0, NO_REASON_KNOWN)
+        tries, reason = (int(stored["tries"]), stored["said"]) if same else (0, NO_REASON_KNOWN)
         if tries >= MOST_ATTEMPTS:
-            return str(said)
+            return str(reason)
         self._keep(at, tries + 1, NO_REASON_KNOWN)
         return None
 
-    def failed(self, said: str) -> None:
+    def failed(self, reason: str) -> None:
         """Store the error of the current attempt."""
-        self._keep(self._stored["at"], self._stored["tries"], said)
+        self._keep(self._stored["at"], self._stored["tries"], reason)
 
     def withdraw(self) -> None:
         """Do not count the current attempt: its error has nothing to do with the request."""
         self._keep(self._stored["at"], self._stored["tries"] - 1, NO_REASON_KNOWN)
 
-    def _keep(self, at: list[Any], tries: int, said: str) -> None:
-        self._stored = {"at": at, "tries": tries, "said": said}
+    def _keep(self, at: list[Any], tries: int, reason: str) -> None:
+        self._stored = {"at": at, "tries": tries, "said": reason}
         write_quickly(self._storage, self._key, self._stored, "attempt", owned=True)
 
 
@@ -215,11 +216,11 @@ def start_event(request: Request) -> Event:
 
 
 def done_event(request: Request, result: Mapping[str, Any]) -> Event:
-    """A request has its result. Of the result only numbers are told: its texts may have keys of gold."""
+    """A request has its result. The event has only the numbers of the result: its texts may have keys of gold."""
     failed = "error" in result
     numbers = {name: value for name, value in result.items() if isinstance(value, int | float)}
-    said = f"{_describe(request)} {'has failed, see the log' if failed else 'is done'}"
-    return Event("request", said, "ERROR" if failed else "INFO", details=_details(request) | {"result": numbers})
+    text = f"{_describe(request)} {'has failed, see the log' if failed else 'is done'}"
+    return Event("request", text, "ERROR" if failed else "INFO", details=_details(request) | {"result": numbers})
 
 
 def _describe(request: Request) -> str:
@@ -244,8 +245,8 @@ def replay_arguments(
     Args:
         where: `since`, `until`, `topic`, `partition` and `offsets`; those that are left out are None.
     """
-    places = {name: where.get(name) for name in ("since", "until", "topic", "partition", "offsets")}
-    arguments = {"causes": list(causes), "schemas": list(schemas), **places}
+    ranges = {name: where.get(name) for name in ("since", "until", "topic", "partition", "offsets")}
+    arguments = {"causes": list(causes), "schemas": list(schemas), **ranges}
     if rules or dropped:  # an app of an earlier release executes a request without them
         arguments |= {"rules": list(rules), "dropped": dropped}
     return arguments

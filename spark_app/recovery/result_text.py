@@ -14,12 +14,12 @@ from spark_app.recovery.requests import Request, key_of
 COLUMNS = ("expected", "present", "added", "differing", "doubled", "phantom")
 
 
-def request_lines(lake: Lake, asked: Iterable[Request]) -> list[str]:
+def request_lines(lake: Lake, requested: Iterable[Request]) -> list[str]:
     """A line per pending request."""
     return [
         f"requested   {one.kind}{' (dry run)' if one.dry_run else ''} {one.id} at {_moment(one.asked_at)}; "
         f"remove {lake.storage.uri(key_of(one))} to cancel it"
-        for one in asked
+        for one in requested
     ]
 
 
@@ -86,7 +86,7 @@ def resume_line(result: dict[str, Any]) -> str:
 def accept_line(result: dict[str, Any]) -> str:
     """The result of a decision about a schema."""
     states = {
-        "decodable": "its waiting records are decoded while the app runs; `replay` places those in quarantine",
+        "decodable": "its waiting records are decoded while the app runs; `replay` inserts those in quarantine",
         "waiting": "its records are decoded as soon as the registry answers",
         "refused": "its records go to quarantine",
     }

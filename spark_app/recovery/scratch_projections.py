@@ -44,7 +44,7 @@ class ScratchProjections:
         path = opened.settings.silver.hmac_key_file
         self._key = read_key(path) if path else None
         self._fingerprint = fingerprint_of(self._key) if self._key else ""
-        self._said = False
+        self._logged = False
 
     def apply(self, report: Report, first: int, last: int) -> Report:
         """The report with files of the projected rows instead of those that were decoded.
@@ -74,10 +74,10 @@ class ScratchProjections:
                 rows = pq.ParquetFile(source).read()
             at = _positions(rows, actual)
             numbers = _numbers(actual, at)
-            for place, number in enumerate(np.unique(numbers).tolist()):
+            for position, number in enumerate(np.unique(numbers).tolist()):
                 own = np.flatnonzero(numbers == number)
                 part = self._project(rows.take(pa.array(own)), by_number.get(number), types, actual, at[own])
-                path = f"{entry.path.removesuffix('.parquet')}-{place}.parquet"
+                path = f"{entry.path.removesuffix('.parquet')}-{position}.parquet"
                 yield files.write_file(self._scratch, table, path, part, "snappy", durable=False)
             self._scratch.delete(f"{table}/{entry.path}")
 
@@ -138,8 +138,8 @@ class ScratchProjections:
         except FileNotFoundError:  # a newer version has replaced it just now
             return self._project(rows, projection, types, actual, at)
         made = project(joined, own, types, self._key if projection.key else None)
-        if unproven and not self._said:
-            self._said = True
+        if unproven and not self._logged:
+            self._logged = True
             log.warning(
                 "columns made with another hmac key, or of an older version of a reference table, are not compared",
                 columns=sorted(unproven),
@@ -151,7 +151,7 @@ class ScratchProjections:
 
 def _positions(rows: pa.Table, actual: pa.Table) -> np.ndarray:
     """For each row the position of its record's row in silver; -1 = there is none."""
-    known = {key: place for place, key in enumerate(_coordinates(actual))}
+    known = {key: position for position, key in enumerate(_coordinates(actual))}
     return np.array([known.get(key, -1) for key in _coordinates(rows)], np.int64)
 
 

@@ -69,7 +69,7 @@ def test_a_person_decides_while_the_app_is_down(answers: Answers, tmp_path: Path
         ledger.accept(12, "alias")
         ledger.save()
         expect(undecided).to_have_count(0)
-        requests.answer(lake, request, {"schema": 12, "policy": "alias", "change": "c", "state": "decodable"})
+        requests.finish(lake, request, {"schema": 12, "policy": "alias", "change": "c", "state": "decodable"})
         expect(tab.get_by_test_id("progress")).to_contain_text("Schema 12, c: alias; its waiting records are decoded")
 
 

@@ -85,7 +85,7 @@ class History:
         schemas. If the settings want rules in the .proto, the rows have those that they violate.
 
         Args:
-            buffer_bytes: decoded bytes that the task holds before it writes files.
+            buffer_bytes: decoded bytes that the task keeps before it writes files.
         """
         plan = make_plan(storage, unit_file_prefix(0), self.settings, self.ledger, self.routing)
         judged = self.settings.schemas.proto_rules != "off"

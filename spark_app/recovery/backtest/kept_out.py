@@ -66,10 +66,10 @@ class Records:
         columns = self._history.tables.columns(deferred)
         if columns is None or "table" not in columns.names:
             return {}
-        held = pc.field("table").is_valid()
+        waiting = pc.field("table").is_valid()
         if self._since is not None:
-            held &= pc.field("deferred_at") >= pa.scalar(self._since)
-        return self._offsets(deferred, held)
+            waiting &= pc.field("deferred_at") >= pa.scalar(self._since)
+        return self._offsets(deferred, waiting)
 
     def in_silver(self, table: str) -> dict[Partition, np.ndarray]:
         """The ascending offsets of the rows of a silver table, by partition."""
@@ -124,7 +124,7 @@ class BronzeDecoder:
         self.undecodable: Counter[str] = Counter()
 
     def decode(self) -> Iterator[Decoded]:
-        """Decode the records chunk by chunk. A file exists until the next one is asked for."""
+        """Decode the records chunk by chunk. A file exists until the next one is read."""
         wanted = {partition: runs(offsets) for partition, offsets in self._found.items()}
         if not wanted:
             return

@@ -276,7 +276,7 @@ def test_a_result_counts_even_if_the_request_was_withdrawn_late(lake: Lake) -> N
     async def answer_and_withdraw() -> dict[str, Any]:
         waiting = asyncio.create_task(asked.result(lambda said: None))
         await asyncio.sleep(0.1)
-        requests.answer(lake, requests.pending(lake)[0], {"candidates": {}})
+        requests.finish(lake, requests.pending(lake)[0], {"candidates": {}})
         asked.withdraw()
         return await waiting
 
@@ -302,7 +302,7 @@ def test_the_progress_of_a_replay_is_said_in_numbers(lake: Lake) -> None:
         await asyncio.sleep(0.5)
         lake.storage.replace(key, b'{"unit": 1, "value": {"candidates": {"a": "b"}}}', durable=False)
         await asyncio.sleep(0.5)
-        requests.answer(lake, request, {"candidates": {}})
+        requests.finish(lake, request, {"candidates": {}})
         return await waiting
 
     assert asyncio.run(look()) == {"candidates": {}}

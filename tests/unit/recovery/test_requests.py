@@ -29,7 +29,7 @@ def test_requests_are_executed_in_the_order_in_which_they_came(tmp_path: Path) -
     (lake.path(lake.requests) / f"{asked[0].id}.progress.json").write_text("{}")
     assert requests.pending(open_lake(tmp_path)) == asked[::-1]
     assert requests.take_result(lake, asked[0]) is None
-    requests.answer(lake, asked[0], {"resolved": {"a": 1}})
+    requests.finish(lake, asked[0], {"resolved": {"a": 1}})
     assert requests.pending(lake) == asked[1:]
     assert requests.take_result(lake, asked[0]) == {"resolved": {"a": 1}}
     assert requests.take_result(lake, asked[0]) is None
@@ -54,7 +54,7 @@ def test_a_request_is_answered_under_the_name_of_its_file(tmp_path: Path) -> Non
     lake = open_lake(tmp_path)
     (lake.path(lake.requests) / "abc.json").write_text('{"kind": "replay", "arguments": {}, "id": "../../other"}')
     (request,) = requests.pending(lake)
-    requests.answer(lake, request, {})
+    requests.finish(lake, request, {})
     assert [path.name for path in lake.path(lake.requests).iterdir()] == ["abc.result.json"]
 
 
@@ -63,7 +63,7 @@ def test_answers_that_nobody_takes_are_forgotten(tmp_path: Path) -> None:
     for _ in range(requests.KEPT_RESULTS + 5):
         request = Request("replay", {})
         requests.submit(lake, request)
-        requests.answer(lake, request, {})
+        requests.finish(lake, request, {})
     assert len(list(lake.path(lake.requests).iterdir())) == requests.KEPT_RESULTS
     assert requests.take_result(lake, request) == {}
 
@@ -78,7 +78,7 @@ def test_a_command_waits_as_long_as_there_is_progress(tmp_path: Path) -> None:
         threading.Event().wait(0.05)
         number = next(naps)
         if number == 8:
-            requests.answer(lake, request, {"resolved": {}})
+            requests.finish(lake, request, {"resolved": {}})
         else:
             lake.path(requests.key_of(request, "progress")).write_text(str(number))
 
@@ -186,5 +186,5 @@ def test_a_request_that_does_not_get_further_is_given_up_at_last(tmp_path: Path)
         tries = RequestAttempts(lake, request)
         assert tries.begin() is None
         tries.withdraw()
-    requests.answer(lake, request, {})
+    requests.finish(lake, request, {})
     assert [path.name for path in lake.path(lake.requests).iterdir()] == [f"{request.id}.result.json"]

@@ -149,10 +149,12 @@ def test_a_forgotten_one_leaves_nothing(lake: Lake) -> None:
     assert not lake.path(lake.checkpoint).with_suffix(".old").exists()
 
 
-PLACES = st.dictionaries(st.sampled_from("tu"), st.dictionaries(st.sampled_from("012"), st.integers(0, 3), max_size=3))
+COORDINATE_TYPES = st.dictionaries(
+    st.sampled_from("tu"), st.dictionaries(st.sampled_from("012"), st.integers(0, 3), max_size=3)
+)
 
 
-@given(PLACES, PLACES)
+@given(COORDINATE_TYPES, COORDINATE_TYPES)
 @examples(1)
 def test_a_batch_follows_only_where_every_partition_goes_on(start: Offsets, end: Offsets) -> None:
     taken = {(t, p): offset for t, parts in end.items() for p, offset in parts.items()}

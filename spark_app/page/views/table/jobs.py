@@ -29,7 +29,7 @@ MOST_FILES = 20
 MOST_SHOWN_COLUMNS = 300
 # When rows came into their table, the first that it has, and what orders the rows of one moment.
 MOMENTS = ("_landed_at", "quarantined_at", "deferred_at", "dropped_at", "resolved_at", "happened_at", "landed_at")
-PLACES = ("_partition", "_offset", "partition", "offset")
+COORDINATE_TYPES = ("_partition", "_offset", "partition", "offset")
 MOST_EVENT_BYTES = 32 << 20  # of files
 MOST_EVENT_FILES = 400
 POINTS = 120
@@ -213,7 +213,7 @@ def newest_rows(storage: Storage, table: DeltaTable, files: list[File]) -> dict[
     con = connect()
     view = rows_of(con, storage, table, chosen)
     moment = next((one for one in MOMENTS if one in view.columns), "")
-    orders = [f"{quoted(one)} DESC NULLS LAST" for one in (moment, *PLACES) if one in view.columns]
+    orders = [f"{quoted(one)} DESC NULLS LAST" for one in (moment, *COORDINATE_TYPES) if one in view.columns]
     if orders:
         view = view.order(", ".join(orders))
     columns = list(zip(view.columns, view.types, strict=True))[:MOST_SHOWN_COLUMNS]
