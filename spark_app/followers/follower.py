@@ -25,7 +25,7 @@ class Units:
     """The applied units that a follower lacks, the oldest first.
 
     A unit has a number (`sequence`), a kind, the time when it was committed (`at`), and for each table the files that
-    it adds and removes (`tables`); `replaces` says of a table whether it loses all files of before. Compaction is no
+    it adds and removes (`tables`); `replaces` is whether a table loses all files of before. Compaction is no
     unit: it changes the files of a table, and never its rows.
 
     Attributes:

@@ -20,7 +20,7 @@ class FollowerContext:
     """What a follower may be made of.
 
     Attributes:
-        unit_lock: the lock that is held while a unit is built.
+        unit_lock: the lock under which units are built.
         gold_done, gold_rests: see `Aggregator`.
     """
 

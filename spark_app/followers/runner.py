@@ -138,10 +138,10 @@ class FollowerRunner:
         units = Units.since(self._lake, self._manifests, self.cursor, recent)
         was_paused, self.paused = self.paused, None
         if units.gone > self._accepted and not self._follower.recomputes:
-            said = f"the manifests of units {units.after + 1} to {units.gone} were removed before {self.name} had them"
-            self.paused = f"{said}: {REMEDY}"
+            text = f"the manifests of units {units.after + 1} to {units.gone} were removed before {self.name} had them"
+            self.paused = f"{text}: {REMEDY}"
             if not was_paused:
-                log.error("a follower is paused", follower=self.name, reason=said, remedy=REMEDY)
+                log.error("a follower is paused", follower=self.name, reason=text, remedy=REMEDY)
             return Units(self._lake, self._manifests, self.cursor, self.cursor, 0)
         return units
 
@@ -166,18 +166,18 @@ class Followers:
         stop: threading.Event,
         most_bytes: int,
         accepted: int = 0,
-        tell: Callable[[Event], None] = lambda event: None,
+        emit: Callable[[Event], None] = lambda event: None,
     ):
         """
         Args:
             accepted: see `FollowerRunner`.
-            tell: gets an event when a follower is too far behind.
+            emit: gets an event when a follower is too far behind.
         """
         self._lake = lake
         self._manifests = manifests
         self._most_bytes = most_bytes
-        self._tell = tell
-        self._said: set[str] = set()
+        self._emit = emit
+        self._logged: set[str] = set()
         self._others: dict[str, int] = {}  # the durable cursors of other processes' followers
         self._recent: deque[Manifest] = deque(maxlen=MOST_RECENT)
         self._runners = {
@@ -232,12 +232,12 @@ class Followers:
     def _needed_from(self, name: str, durable: int, unkept: int) -> int:
         """The last unit whose manifest is not kept for the follower. Units up to `unkept` are kept for nobody else."""
         unit = max(durable, min(self._manifests.before_newest(self._most_bytes, durable), unkept))
-        if unit > durable and name not in self._said:
-            self._said.add(name)
-            said = f"{name} is too far behind: the manifests of units {durable + 1} to {unit} are removed"
+        if unit > durable and name not in self._logged:
+            self._logged.add(name)
+            text = f"{name} is too far behind: the manifests of units {durable + 1} to {unit} are removed"
             remedy = "`status` says whether it is paused; find out why it is slow, or raise followers.max_bytes"
-            log.error(said, remedy=remedy)
-            self._tell(Event("follower", said, "ERROR", details={"name": name, "units": [durable + 1, unit]}))
+            log.error(text, remedy=remedy)
+            self._emit(Event("follower", text, "ERROR", details={"name": name, "units": [durable + 1, unit]}))
         return unit
 
     def describe(self) -> dict[str, Any]:

@@ -186,8 +186,8 @@ class EventsTable(Follower):
 
 
 def _gap_event(cursor: int, gap: int) -> EventRow:
-    said = f"The manifests of units {cursor + 1} to {gap} were removed before their events were written"
-    event = Event("gap", said, "WARN", details={"units": [cursor + 1, gap]})
+    text = f"The manifests of units {cursor + 1} to {gap} were removed before their events were written"
+    event = Event("gap", text, "WARN", details={"units": [cursor + 1, gap]})
     return EventRow.of(event, f"gap/{cursor + 1}-{gap}", int(time.time() * 1e6), RUN_ID, gap)
 
 

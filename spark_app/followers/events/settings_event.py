@@ -26,9 +26,9 @@ def settings_event(lake: Lake, settings: Settings) -> Event:
         return Event("settings", "There are no settings of an earlier start", details={"digest": digest, "changed": {}})
     pairs = {name: [before.get(name), now.get(name)] for name in sorted(now.keys() | before.keys())}
     changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-    said = f"{len(changed):,} settings differ from those of the last start"
+    text = f"{len(changed):,} settings differ from those of the last start"
     named = dict(list(changed.items())[:MOST_NAMED])
-    return Event("settings", said, details={"digest": digest, "changed": named})
+    return Event("settings", text, details={"digest": digest, "changed": named})
 
 
 def keep_settings(lake: Lake, settings: Settings) -> None:

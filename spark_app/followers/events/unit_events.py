@@ -91,13 +91,13 @@ def _table_rows(layout: TableNames, units: Sequence[Manifest]) -> Iterator[Event
         add_counts(rows, unit.counts["silver"])
     ordered = sorted(rows.items(), key=lambda item: (-item[1], item[0]))
     for name, count in ordered[:MOST_TABLES]:
-        said = f"{count:,} rows in {_span(units)}"
-        yield Event("table_rows", said, table=layout.silver_of(name), details={"rows": count})
+        text = f"{count:,} rows in {_span(units)}"
+        yield Event("table_rows", text, table=layout.silver_of(name), details={"rows": count})
     rest = ordered[MOST_TABLES:]
     if rest:
         total = sum(count for _, count in rest)
-        said = f"{total:,} rows in {_span(units)} in {len(rest):,} more tables"
-        yield Event("table_rows", said, details={"rows": total, "tables": len(rest)})
+        text = f"{total:,} rows in {_span(units)} in {len(rest):,} more tables"
+        yield Event("table_rows", text, details={"rows": total, "tables": len(rest)})
 
 
 def _rules(layout: TableNames, units: Sequence[Manifest]) -> Iterator[Event]:
@@ -118,9 +118,9 @@ def _rules(layout: TableNames, units: Sequence[Manifest]) -> Iterator[Event]:
 
 
 def _rule(units: Sequence[Manifest], rule: str, passed: int, failed: int, table: str | None) -> Event:
-    said = f"{failed:,} of {passed + failed:,} rows fail {rule} in {_span(units)}"
+    text = f"{failed:,} of {passed + failed:,} rows fail {rule} in {_span(units)}"
     details = {"rule": rule, "passed": passed, "failed": failed}
-    return Event("rule", said, "WARN" if failed else "INFO", table, details)
+    return Event("rule", text, "WARN" if failed else "INFO", table, details)
 
 
 def _quarantine(units: Sequence[Manifest]) -> Iterator[Event]:
@@ -129,12 +129,12 @@ def _quarantine(units: Sequence[Manifest]) -> Iterator[Event]:
     for unit in units:
         add_counts(counts, unit.counts["quarantine"])
         for cause, row in unit.counts.get("samples", {}).items():
-            samples.setdefault(cause, _place(*row))
+            samples.setdefault(cause, _coordinates(*row))
     for cause, count in sorted(counts.items()):
         details: Mapping[str, Any] = {"cause": cause, "count": count, "sample": samples.get(cause)}
-        said = f"{count:,} records go to quarantine for {cause} in {_span(units)}"
-        yield Event("quarantine", said, "WARN", details=details)
+        text = f"{count:,} records go to quarantine for {cause} in {_span(units)}"
+        yield Event("quarantine", text, "WARN", details=details)
 
 
-def _place(topic: str, partition: int, offset: int) -> str:
+def _coordinates(topic: str, partition: int, offset: int) -> str:
     return f"{topic}/{partition}@{offset}"

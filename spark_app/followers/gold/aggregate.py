@@ -53,7 +53,7 @@ class Aggregator(Follower):
     ):
         """
         Args:
-            unit_lock: the lock that is held while a unit is built.
+            unit_lock: the lock under which units are built.
             done: called after `follow` with routing name -> rows of each changed gold table, and what `failed` returns.
             rests: whether a request is pending that will compute gold.
         """

@@ -113,16 +113,16 @@ class Grouping(NamedTuple):
 
 def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Join the batches of small files, because reducing a few rows costs as much as reducing many."""
-    held: list[pa.RecordBatch] = []
+    gathered: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        held.append(batch)
+        gathered.append(batch)
         rows, size = rows + len(batch), size + batch.nbytes
         if rows >= ROWS or size >= BYTES:
-            yield pa.Table.from_batches(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.Table.from_batches(held)
+            yield pa.Table.from_batches(gathered)
+            gathered, rows, size = [], 0, 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)
 
 
 def _by_arrow(aggregate: Aggregate) -> ByArrow:

@@ -275,7 +275,7 @@ class GoldTables:
         return rows.cast(with_comments(rows.schema, self._spec.comments().own))
 
     def _transaction(self, upto: int) -> CommitProperties:
-        """What the next commit says of itself. It is made for one version: delta-rs would otherwise try the next ones,
+        """The properties of the next commit. It is made for one version: delta-rs would otherwise try the next ones,
         although a process that has the lease by now may have removed the files.
 
         Raises:

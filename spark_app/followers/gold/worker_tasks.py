@@ -64,21 +64,21 @@ def _run(
 ) -> list[Found]:
     """Run the job. The requests are sent as data: in the closure, more than 1 MB would become a broadcast."""
 
-    def reduce(asked: Iterable[list[tuple[str, Grouping, list[str]]]]) -> Iterator[Found]:
+    def reduce(parts: Iterable[list[tuple[str, Grouping, list[str]]]]) -> Iterator[Found]:
         block_pandas()
-        for share in asked:
+        for share in parts:
             for name, grouping, keys in share:
                 yield name, _reduce(storage, grouping, keys)
 
-    asked = [[(name, groupings[name], keys) for name, keys in share.items()] for share in shares]
+    parts = [[(name, groupings[name], keys) for name, keys in share.items()] for share in shares]
     if not shares:
         return []
     try:
-        return spread(session, asked, from_last=True).mapPartitions(reduce).collect()
+        return spread(session, parts, from_last=True).mapPartitions(reduce).collect()
     except (PySparkException, Py4JJavaError) as error:
         if is_full(error):
             raise
-        log.warning("workers could not aggregate, so Spark SQL does", tasks=len(asked), reason=last_message_line(error))
+        log.warning("workers could not aggregate, so Spark SQL does", tasks=len(parts), reason=last_message_line(error))
         return []
 
 

@@ -2,7 +2,7 @@
 
 A schema with several subjects is compared in one of them, the first of `Subjects.kept`. The version before is the
 newest earlier one of that subject that compiles, whenever its own records came. If the ledger does not have it, the
-registry is asked in a thread; a registry that does not answer is asked again later, also after a restart.
+registry is queried in a thread; one that does not answer is queried again later, also after a restart.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from spark_app.protobuf.schemas.subjects import Subjects
 
 MOST_FINDINGS = 40  # of a schema that are kept and logged
 MOST_AT_ONCE = 100  # schemas of a step
-ENTER_S = 1.0  # seconds for which a step holds the lock, plus one schema
-MOST_ASKED = 4  # schemas that the registry is asked about at once, one after another
+ENTER_S = 1.0  # seconds for which a step has the lock, plus one schema
+MOST_LOOKUPS = 4  # schemas whose version before is looked up meanwhile, one after another
 MOST_EARLIER = 100  # earlier versions that are looked at
 WAIT_S = 1.0  # for the registry, because the caller has other work
-RETRY_S = 60.0  # until the registry is asked about a schema again
+RETRY_S = 60.0  # until the version before a schema is looked up again
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ class SchemaComparer:
         self._subjects = subjects
         self._judgement = judgement
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compare")
-        self._asked: dict[SchemaKey, Future[Before]] = {}
+        self._lookups: dict[SchemaKey, Future[Before]] = {}
         self._next_try: dict[SchemaKey, float] = {}
 
     def step(self, unit_lock: AbstractContextManager[object]) -> None:
-        """Compare the schemas that are not compared yet. `unit_lock` is held while comparisons are entered, but not
+        """Compare the schemas that are not compared yet. Comparisons are entered under `unit_lock`, which is free
         during the wait for the registry."""
         now = time.monotonic()
         due = (entry for entry in self._ledger.uncompared() if self._next_try.get(entry.key, 0) <= now)
@@ -79,13 +79,13 @@ class SchemaComparer:
             before = self._known(entry) or self._looked_up(entry, max(0.0, now + WAIT_S - time.monotonic()))
             if before is not None:
                 found[entry.key] = before
-                self._asked.pop(entry.key, None)
+                self._lookups.pop(entry.key, None)
         if found:
             with unit_lock:
                 entered = self._enter_all(found)
             for key, comparison in entered.items():
                 if self._ledger.entries[key].outcome == "decodable":
-                    _say(key, comparison)
+                    _log(key, comparison)
 
     def _known(self, entry: Entry) -> Before | None:
         """The version before by the ledger; None if it does not say."""
@@ -103,15 +103,15 @@ class SchemaComparer:
     def _looked_up(self, entry: Entry, wait_s: float) -> Before | None:
         """The version before by the registry; None if it does not answer within the time."""
         key = entry.key
-        if key not in self._asked:
-            if len(self._asked) >= MOST_ASKED:
+        if key not in self._lookups:
+            if len(self._lookups) >= MOST_LOOKUPS:
                 return None
-            self._asked[key] = self._thread.submit(self._look_up, key, entry.subjects)
-        wait([self._asked[key]], wait_s)
-        if not self._asked[key].done():
+            self._lookups[key] = self._thread.submit(self._look_up, key, entry.subjects)
+        wait([self._lookups[key]], wait_s)
+        if not self._lookups[key].done():
             return None
         try:
-            return self._asked.pop(key).result()
+            return self._lookups.pop(key).result()
         except (RegistryUnreachable, CompileUnavailable):
             self._next_try[key] = time.monotonic() + RETRY_S
             return None
@@ -213,7 +213,7 @@ def _was_there(change: Change, known: list[dict[str, pa.Schema]]) -> bool:
     )
 
 
-def _say(key: SchemaKey, comparison: Comparison) -> None:
+def _log(key: SchemaKey, comparison: Comparison) -> None:
     where = {"schema": key, "subject": comparison.subject, "version": comparison.version}
     for change in comparison.warnings:
         log.warning(

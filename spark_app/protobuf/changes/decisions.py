@@ -125,7 +125,7 @@ def _policy_of(changes: Iterable[Change], policies: ColumnPolicies) -> dict[Fiel
 
 def _pairs(new: Mapping[str, Descriptor], old: Mapping[str, Descriptor], changes: Iterable[Change]) -> dict[str, str]:
     """Full name of a message -> that of the same message in the other version. A message that moved is found by its
-    place: as a type of the same field."""
+    position: as a type of the same field."""
     pairs = {name: name for name in new if name in old}
     pairs |= {change.message: change.was for change in changes if change.kind == "moved"}
     left = list(pairs)
@@ -241,14 +241,14 @@ class _Fields:
     def _new_column(self, field: FieldDescriptor, policy: Policy | None, found: Mapping[int, str]) -> str:
         """The name of the field if it is free, else with a number."""
         plain = self._plain[field.number]
-        taken = {name.casefold() for name in found.values()}
-        if policy not in ("alias", "new_column") and plain.casefold() not in taken:
+        used = {name.casefold() for name in found.values()}
+        if policy not in ("alias", "new_column") and plain.casefold() not in used:
             is_added = policy is None and field.number not in self._before
             if not is_added or self._takes(field, plain):
                 return plain
-        taken |= {name.casefold() for number, name in self._plain.items() if number not in (field.number, *found)}
+        used |= {name.casefold() for number, name in self._plain.items() if number not in (field.number, *found)}
         names = itertools.chain([plain], (f"{field.name}_{number}" for number in itertools.count(2)))
-        return next(name for name in names if name.casefold() not in taken and self._is_free(field, name))
+        return next(name for name in names if name.casefold() not in used and self._is_free(field, name))
 
     def _is_free(self, field: FieldDescriptor, name: str) -> bool:
         """Whether nothing has used the name, or a field of this number and type has."""
@@ -272,13 +272,13 @@ class Decision:
         decoded: the descriptor set with the names of the columns.
         stopped: the policy that keeps the schema from being decoded; "" = it is decoded.
         stopped_by: the kinds of changes for which it does.
-        said: the first of these changes.
+        reason: the first of these changes.
     """
 
     decoded: bytes
     stopped: Policy | Literal[""] = ""
     stopped_by: tuple[Kind, ...] = ()
-    said: str = ""
+    reason: str = ""
 
 
 class SchemaDecider:
@@ -295,7 +295,7 @@ class SchemaDecider:
         return self._judgement.decides or self._is_accepted(key)
 
     def must_compare(self, key: SchemaKey) -> bool:
-        """Whether a schema waits for ever if the registry never says what the version before is: somebody wants to
+        """Whether a schema waits for ever if the registry never names the version before: somebody wants to
         decide about its changes. The other policies decide nothing about it then."""
         return self._judgement.stops or self._is_accepted(key)
 
@@ -366,10 +366,10 @@ class SchemaDecider:
     def _undecided(self, key: SchemaKey, own: bytes, error: str) -> Decision:
         """A person decides instead: whether the columns keep the names of the fields, or the records stay out."""
         entry = self._ledger.entries.get(key)
-        said = f"its columns cannot be decided: {one_line(error)[:LONGEST_REASON]}"
+        reason = f"its columns cannot be decided: {one_line(error)[:LONGEST_REASON]}"
         if entry is None or not entry.accepted:
-            return Decision(own, "pause", (), said)
-        return Decision(own, "quarantine", (), said) if entry.accepted == "quarantine" else Decision(own)
+            return Decision(own, "pause", (), reason)
+        return Decision(own, "quarantine", (), reason) if entry.accepted == "quarantine" else Decision(own)
 
     def _is_accepted(self, key: SchemaKey) -> bool:
         entry = self._ledger.entries.get(key)

@@ -58,8 +58,8 @@ def with_comments(comments: Mapping[str, str], names: Mapping[FieldKey, tuple[st
     """
     moved = {}
     for (message, _), (field, column) in names.items():
-        said = comments.get(f"{message}.{field}", "")
-        moved[f"{message}.{column}"] = f"{said} (field {field})".strip()
+        comment = comments.get(f"{message}.{field}", "")
+        moved[f"{message}.{column}"] = f"{comment} (field {field})".strip()
     stale = {f"{message}.{field}" for (message, _), (field, _) in names.items()}
     return {name: text for name, text in comments.items() if name not in stale} | moved
 

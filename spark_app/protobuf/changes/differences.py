@@ -312,8 +312,8 @@ class _Walk:
             old, new = before.get(number), after.get(number)
             if old != new:
                 kind: Kind = "enum_added" if old is None else "enum_removed" if new is None else "enum_rename"
-                told = (f"{name} = {number}" if name else "" for name in (old, new))
-                yield self._change(kind, path, one, other, *told)
+                declarations = (f"{name} = {number}" if name else "" for name in (old, new))
+                yield self._change(kind, path, one, other, *declarations)
 
     def _change(
         self, kind: Kind, path: tuple[str, ...], one: _Field | None, other: _Field | None, old: str, new: str

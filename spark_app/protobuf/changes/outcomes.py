@@ -60,7 +60,7 @@ MEANING: frozenset[Kind] = frozenset(
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the settings say about differences.
+    """The policies of the settings for differences.
 
     Attributes:
         policies: kind -> policy; without one it is a warning by what happens to the rows.
@@ -141,18 +141,18 @@ def _schema_change(change: Change, table: pa.Schema, judgement: Judgement) -> Sc
     policy = judgement.policies.get(change.kind)
     wrong = policy not in ("accept", "alias") if policy else change.kind in MEANING or fit != "fits"
     outcome = STOPPED.get(policy) or _outcome(change, fit, table) + _in_gold(change, fit, judgement.key)
-    return _said(change, "warning" if wrong else "info", outcome)
+    return _change_with_text(change, "warning" if wrong else "info", outcome)
 
 
 def _schema_change_of_key(change: Change) -> SchemaChange:
-    return _said(change, "info", "the column _key has the JSON text of each key by its own schema")
+    return _change_with_text(change, "info", "the column _key has the JSON text of each key by its own schema")
 
 
-def _said(change: Change, severity: Severity, outcome: str) -> SchemaChange:
-    said = f"{difference(change)}: {outcome}"
+def _change_with_text(change: Change, severity: Severity, outcome: str) -> SchemaChange:
+    sentence = f"{difference(change)}: {outcome}"
     old, new = (_short(text, LONGEST_DECLARATION) for text in (change.old, change.new))
     path, message = _short(change.path), _short(change.message)
-    return SchemaChange(change.kind, message, path, old, new, severity, said)
+    return SchemaChange(change.kind, message, path, old, new, severity, sentence)
 
 
 def difference(change: Change) -> str:
@@ -198,13 +198,13 @@ def _outcome(change: Change, fit: Fit, table: pa.Schema) -> str:
         return "every new row goes to quarantine as route_missing, because this field names the table of a row"
     if fit == "none":
         return f"every new row with a value in {_column(change.after)} goes to quarantine as decode_type"
-    said = _landing(change)
+    text = _landing(change)
     if fit == "fits" or change.after is None:
-        return said
-    said = f"{said}; the column stays {_short(str(type_at(table, change.after.path)))}"
+        return text
+    text = f"{text}; the column stays {_short(str(type_at(table, change.after.path)))}"
     if fit == "converted":
-        return f"{said}, and each new value is converted to it"
-    return f"{said}, and a new row whose value it cannot hold without loss goes to quarantine as decode_type"
+        return f"{text}, and each new value is converted to it"
+    return f"{text}, and a new row whose value it cannot hold without loss goes to quarantine as decode_type"
 
 
 def _in_gold(change: Change, fit: Fit, key: str) -> str:

@@ -82,14 +82,14 @@ def convert_decimals(values: pa.StructArray, kind: pa.Decimal128Type) -> tuple[p
     scales = pc.struct_field(values, "scale").fill_null(0).to_numpy()
     shifts = np.clip(kind.scale - scales, -MOST_DIGITS - 1, MOST_DIGITS + 1)
     shifts[np.asarray(pc.equal(integers, pa.scalar(0, WIDEST)))] = 0
-    made, places = [pa.nulls(0, kind)], [np.arange(0)]
+    made, positions = [pa.nulls(0, kind)], [np.arange(0)]
     for shift in np.unique(shifts).tolist():
         own = np.flatnonzero(shifts == shift)
         shifted, exact = _shifted(integers.take(pa.array(own)), shift, kind)
         fits[own] &= exact
         made.append(shifted)
-        places.append(own)
-    ordered = pa.concat_arrays(made).take(pa.array(np.argsort(np.concatenate(places))))
+        positions.append(own)
+    ordered = pa.concat_arrays(made).take(pa.array(np.argsort(np.concatenate(positions))))
     return pc.if_else(pc.and_(pa.array(fits), values.is_valid()), ordered, pa.scalar(None, kind)), fits
 
 

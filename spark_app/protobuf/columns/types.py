@@ -84,19 +84,19 @@ def decoded_schema(message: Descriptor) -> pa.Schema:
     return pa.schema([pa.field(names[f.number], column_type(f, above)) for f in ordered_fields(message)])
 
 
-def column_names(message: Descriptor, taken: frozenset[str] = frozenset()) -> dict[int, str]:
-    """Field number -> column name, in number order. `taken` are names, in lower case, that no field can have.
+def column_names(message: Descriptor, reserved: frozenset[str] = frozenset()) -> dict[int, str]:
+    """Field number -> column name, in number order. `reserved` are names, in lower case, that no field can have.
 
     For Delta, names that differ only by case are the same: of such fields the one with the lowest number keeps its
     name, the others get their number appended.
     """
     fields = ordered_fields(message)
     owners = {f.name.casefold(): f.number for f in reversed(fields)}
-    used = taken | owners.keys()
+    used = reserved | owners.keys()
     names = {}
     for field in fields:
         name = field.name
-        if owners[name.casefold()] != field.number or name.casefold() in taken:
+        if owners[name.casefold()] != field.number or name.casefold() in reserved:
             while name.casefold() in used:
                 name = f"{name}_{field.number}"
             used |= {name.casefold()}
@@ -159,7 +159,7 @@ def map_fields(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor
     return entry.fields_by_name["key"], entry.fields_by_name["value"]
 
 
-def holds_maps(message: Descriptor) -> bool:
+def has_maps(message: Descriptor) -> bool:
     """Whether the message has a map, at any depth. Each message type is checked only once, because below `DEEPEST` no
     limit bounds how often message types contain each other."""
     seen, left = {message.full_name}, [message]

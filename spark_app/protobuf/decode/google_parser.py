@@ -22,7 +22,7 @@ from google.protobuf.internal import api_implementation
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from spark_app.protobuf.columns.types import holds_maps
+from spark_app.protobuf.columns.types import has_maps
 
 TAG = b"\x0a"  # the tag of field 1 with a message as its value
 
@@ -130,8 +130,8 @@ class GoogleParser:
         self.batch = batch_of(message)
         self.message_class: type[Message] = message_factory.GetMessageClass(message)
         self._batch_class: type[Message] = message_factory.GetMessageClass(self.batch)
-        self._holds_maps = holds_maps(message)
-        self._nests_maps = any(f.message_type is not None and holds_maps(f.message_type) for f in message.fields)
+        self._has_maps = has_maps(message)
+        self._nests_maps = any(f.message_type is not None and has_maps(f.message_type) for f in message.fields)
 
     def check(self, payloads: pa.Array) -> StrictResult:
         """Parse the payloads and serialise the accepted ones again.
@@ -185,7 +185,7 @@ class GoogleParser:
 
     def _write(self, whole: Message, members: Iterable[Message]) -> bytes:
         """Serialise `whole`. `members`: the message itself, or the messages of which it is a batch."""
-        if self._holds_maps and (self._nests_maps or _any_unknown(members)):
+        if self._has_maps and (self._nests_maps or _any_unknown(members)):
             whole.DiscardUnknownFields()
         return whole.SerializeToString(deterministic=True)  # sorts maps by key
 

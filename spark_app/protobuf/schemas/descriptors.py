@@ -85,17 +85,17 @@ def _is_kept(character: str) -> bool:
 
 def _name_at(file: FileDescriptorProto, path: Sequence[int]) -> str:
     """The full name of the message or field at a path of the file's source info; "" if something else is there."""
-    tags, places = list(path[::2]), path[1::2]
+    tags, indexes = list(path[::2]), path[1::2]
     is_field = tags[-1:] == [FIELD]
     levels = tags[:-1] if is_field else tags
     nested = [DescriptorProto.NESTED_TYPE_FIELD_NUMBER] * (len(levels) - 1)
     if len(path) % 2 or not levels or levels != [FileDescriptorProto.MESSAGE_TYPE_FIELD_NUMBER, *nested]:
         return ""
     messages, names = file.message_type, [file.package] if file.package else []
-    for place in places[: len(levels)]:
-        message = messages[place]
+    for index in indexes[: len(levels)]:
+        message = messages[index]
         messages, names = message.nested_type, [*names, message.name]
-    return ".".join([*names, message.field[places[-1]].name] if is_field else names)
+    return ".".join([*names, message.field[indexes[-1]].name] if is_field else names)
 
 
 def name_entries(file: FileDescriptorProto) -> None:
@@ -122,14 +122,14 @@ def entry_name(field: str) -> str:
     return "".join(word[:1].upper() + word[1:] for word in field.split("_")) + "Entry"
 
 
-def holds_entry_and_other(file: FileDescriptorProto) -> bool:
+def has_entry_and_other(file: FileDescriptorProto) -> bool:
     """Whether some message of the file contains both map entries and other nested messages, at any depth."""
-    return any(_holds_both(message) for message in file.message_type)
+    return any(_has_both(message) for message in file.message_type)
 
 
-def _holds_both(message: DescriptorProto) -> bool:
+def _has_both(message: DescriptorProto) -> bool:
     kinds = {nested.options.map_entry for nested in message.nested_type}
-    return len(kinds) == 2 or any(_holds_both(nested) for nested in message.nested_type)
+    return len(kinds) == 2 or any(_has_both(nested) for nested in message.nested_type)
 
 
 OWN_FILE = "protolake_value.proto"  # file name of the schema itself
@@ -255,7 +255,7 @@ def _compile_in(folder: Path, sources: Sources, caps: SchemaLimits, *more: str) 
     code = _call_protoc(folder, [*options, "--include_imports", "--descriptor_set_out=out.fds", OWN_FILE], caps)
     if code == 0:
         return (folder / "out.fds").read_bytes()
-    raise _refusal(code, _said(folder, titles), caps)
+    raise _refusal(code, _read_output(folder, titles), caps)
 
 
 def _compiled_set(sources: Sources) -> FileDescriptorSet:
@@ -270,13 +270,13 @@ def _compiled_set(sources: Sources) -> FileDescriptorSet:
 
 def _call_protoc(folder: Path, arguments: list[str], caps: SchemaLimits) -> int:
     limits = [str(ceil(caps.max_compile_cpu_s)), str(caps.max_compile_bytes), str(caps.descriptor_bytes)]
-    with (folder / "said").open("wb") as said:  # a file, because the limit on file size does not apply to a pipe
+    with (folder / "output").open("wb") as output:  # a file, because the limit on file size does not apply to a pipe
         process = subprocess.Popen(
             [sys.executable, "-I", str(CHILD), *limits, *arguments],
             cwd=folder,
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             env={},
             start_new_session=True,
         )
@@ -290,22 +290,22 @@ def _call_protoc(folder: Path, arguments: list[str], caps: SchemaLimits) -> int:
         process.wait()
 
 
-def _said(folder: Path, titles: dict[str, str]) -> str:
+def _read_output(folder: Path, titles: dict[str, str]) -> str:
     """protoc's output, at most `OUTPUT_BYTES`, without log prefixes, and with import names instead of file numbers."""
-    with (folder / "said").open("rb") as said:
-        text = LOG_MARK.sub("", said.read(OUTPUT_BYTES).decode(errors="replace")).strip()
+    with (folder / "output").open("rb") as output:
+        text = LOG_MARK.sub("", output.read(OUTPUT_BYTES).decode(errors="replace")).strip()
     return re.sub(r"^(\d+\.proto)(?=:)", lambda match: titles.get(match[1], match[1]), text, flags=re.MULTILINE)
 
 
-def _refusal(code: int, said: str, caps: SchemaLimits) -> Exception:
-    if code == BROKEN or NO_SPACE.search(said):
-        return CompileUnavailable(f"protoc could not run: {said[-500:]}")
+def _refusal(code: int, output: str, caps: SchemaLimits) -> Exception:
+    if code == BROKEN or NO_SPACE.search(output):
+        return CompileUnavailable(f"protoc could not run: {output[-500:]}")
     if code == -signal.SIGKILL:
         return CompileUnavailable("protoc was killed: this machine may be short of memory")
     if code == -signal.SIGXCPU:
         return SchemaInvalid(f"protoc took more than {caps.max_compile_cpu_s:g} s of CPU")
     if code == REFUSED:
-        return ProtocRejected(f"protoc: {said[:500]}")
+        return ProtocRejected(f"protoc: {output[:500]}")
     return SchemaInvalid(f"protoc exited with {code}, it may have needed more than {caps.max_compile_bytes} bytes")
 
 

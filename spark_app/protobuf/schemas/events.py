@@ -15,9 +15,9 @@ MOST_FINDINGS = 20
 class SchemaEvents:
     """Tells what has changed since it was made, or since the last `step`."""
 
-    def __init__(self, ledger: Ledger, tell: Callable[[Event], None]):
+    def __init__(self, ledger: Ledger, emit: Callable[[Event], None]):
         self._ledger = ledger
-        self._tell = tell
+        self._emit = emit
         self._seen = {key: _state(entry) for key, entry in ledger.entries.items()}
 
     def step(self) -> None:
@@ -25,17 +25,17 @@ class SchemaEvents:
             *outcome, comparison = self._seen.get(key, ("", False, None))
             self._seen[key] = _state(entry)
             if [entry.outcome, entry.is_stopped] != outcome:
-                self._tell(_outcome(entry))
+                self._emit(_outcome(entry))
             if entry.comparison and entry.comparison != comparison:
-                self._tell_comparison(entry)
+                self._emit_comparison(entry)
 
-    def _tell_comparison(self, entry: Entry) -> None:
+    def _emit_comparison(self, entry: Entry) -> None:
         found = self._ledger.comparison_of(entry)
         if found is None or not found.findings:
             return
-        said = f"Schema {entry.key}, {found.where}, differs from the version before it"
+        text = f"Schema {entry.key}, {found.where}, differs from the version before it"
         details = {"schema": entry.key, "findings": [asdict(change) for change in found.findings[:MOST_FINDINGS]]}
-        self._tell(Event("schema_changed", said, "WARN" if found.warnings else "INFO", details=details))
+        self._emit(Event("schema_changed", text, "WARN" if found.warnings else "INFO", details=details))
 
 
 def _state(entry: Entry) -> tuple[str, bool, str | None]:
@@ -43,9 +43,9 @@ def _state(entry: Entry) -> tuple[str, bool, str | None]:
 
 
 def _outcome(entry: Entry) -> Event:
-    said = {"decodable": "can be decoded", "refused": f"is refused: {entry.cause}", "waiting": "is waited for"}
+    text = {"decodable": "can be decoded", "refused": f"is refused: {entry.cause}", "waiting": "is waited for"}
     stopped = f"is kept out until a person decides: {entry.detail}" if entry.is_stopped else ""
     level: Level = "INFO" if entry.outcome == "decodable" else "WARN"
     names = ("cause", "version", "subjects", "stopped_by", "accepted")
     details = {"schema": entry.key, **{name: value for name in names if (value := getattr(entry, name))}}
-    return Event(KINDS[entry.outcome], f"Schema {entry.key} {stopped or said[entry.outcome]}", level, details=details)
+    return Event(KINDS[entry.outcome], f"Schema {entry.key} {stopped or text[entry.outcome]}", level, details=details)

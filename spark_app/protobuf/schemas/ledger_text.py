@@ -30,7 +30,7 @@ def schema_lines(ledger: Ledger, diff: bool) -> list[str]:
         if entry.outcome != "decodable":
             lines.append(one_line(f"    {entry.cause or 'waits'}: {entry.detail}"))
         if compared is not None:
-            lines += _finding_lines(compared)
+            lines += _comparison_lines(compared)
             lines += _diff(ledger, entry, compared) if diff else []
     unknown = len(ledger.entries) - len(_shown(ledger))
     return lines + ([f"{unknown:,} more ids, which the registry does not know"] if unknown else [])
@@ -57,9 +57,9 @@ def schemas_json(ledger: Ledger, diff: bool) -> list[dict[str, Any]]:
     return found
 
 
-def schema_change_lines(findings: Iterable[SchemaChange]) -> Iterator[str]:
+def schema_change_lines(changes: Iterable[SchemaChange]) -> Iterator[str]:
     """A line per change."""
-    for change in findings:
+    for change in changes:
         yield f"    {change.severity:<9}{change.said}"
 
 
@@ -126,7 +126,7 @@ def _names(messages: list[str]) -> str:
     return one_line(", ".join(messages[:MOST_NAMES]) + more)
 
 
-def _finding_lines(compared: Comparison) -> list[str]:
+def _comparison_lines(compared: Comparison) -> list[str]:
     left_out = [f"    {compared.left_out:,} more differences are not kept"] if compared.left_out else []
     return [*schema_change_lines(compared.findings), *left_out]
 

@@ -101,11 +101,11 @@ class Registry:
         path = f"schemas/ids/{key}" if isinstance(key, int) else f"schemas/guids/{quote(key, safe='')}"
         sources = Sources()
         with self._time_limit():
-            answer = self._get_schema(path, form, **_within(self._context))
-            returned = answer.schema_id if isinstance(key, int) else answer.guid and str(answer.guid).lower()
+            response = self._get_schema(path, form, **_within(self._context))
+            returned = response.schema_id if isinstance(key, int) else response.guid and str(response.guid).lower()
             if returned is not None and returned != (key if isinstance(key, int) else key.lower()):
                 raise RegistryUnreachable(f"the request was for {key}, but the answer is about {str(returned)[:50]}")
-            self._add(sources, ROOT, answer.schema, form, self._context)
+            self._add(sources, ROOT, response.schema, form, self._context)
         return sources
 
     def subject_versions(self, subject: str) -> dict[int, int]:
@@ -163,12 +163,12 @@ class Registry:
     def _list(self, path: str, kind: type[T], **query: Any) -> list[T]:
         """The items of type `kind` in a list of the registry; none if the registry has no such list."""
         try:
-            answer = self._get(path, **query)
+            response = self._get(path, **query)
         except SchemaNotFound:
             return []
         except SchemaInvalid as error:
             raise RegistryUnreachable(str(error)) from None
-        return [item for item in answer if isinstance(item, kind)] if isinstance(answer, list) else []
+        return [item for item in response if isinstance(item, kind)] if isinstance(response, list) else []
 
     def _add(self, sources: Sources, name: str, schema: Schema, form: str, context: str) -> None:
         text = schema.schema_str
@@ -191,21 +191,21 @@ class Registry:
         for reference in references:
             if reference.name not in sources.names() and not is_well_known(str(reference.name)):
                 path, inner = _version_path(reference, context)
-                answer = self._get_schema(path, form, deleted=True)
-                self._add(sources, str(reference.name), answer.schema, form, inner)
+                response = self._get_schema(path, form, deleted=True)
+                self._add(sources, str(reference.name), response.schema, form, inner)
 
     def _get_schema(self, path: str, form: str = "", **query: Any) -> RegisteredSchema:
         form = form or self.form
-        answer = self._get(path, **query, **({} if form == "text" else {"format": form}))
-        return self._ask(partial(RegisteredSchema.from_dict, answer))
+        response = self._get(path, **query, **({} if form == "text" else {"format": form}))
+        return self._call(partial(RegisteredSchema.from_dict, response))
 
     def _get(self, path: str, **query: Any) -> Any:
         with self._time_limit():
-            return self._ask(partial(self._client.get, path, query))
+            return self._call(partial(self._client.get, path, query))
 
-    def _ask(self, question: Callable[[], T]) -> T:
+    def _call(self, request: Callable[[], T]) -> T:
         try:
-            return question()
+            return request()
         except HttpError as error:
             message = self._clean(str(error))
             if error.status in SAYS_NO:

@@ -1,4 +1,4 @@
-"""Asks a registry by HTTP: the addresses, the login, and how to tell that access is denied."""
+"""Sends requests to a registry by HTTP: the addresses, the login, and how denied access is recognised."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Login:
         if settings.token_file:
             token = config.read_secret(settings.token_file, "registry.token_file")
             if not TOKEN.fullmatch(token):
-                raise ConfigurationError(f"registry.token_file: {settings.token_file} must hold only the token")
+                raise ConfigurationError(f"registry.token_file: {settings.token_file} must contain only the token")
             return f"Bearer {token}"
         if settings.username:
             password = config.read_secret(settings.password_file, "registry.password_file")
@@ -132,16 +132,16 @@ class Client:
         target = f"{path}?{parameters}" if parameters else path
         for url, pool in self._pools[:-1]:
             try:
-                return self._ask(pool, f"{url}/{target}")
+                return self._request(pool, f"{url}/{target}")
             except HttpError as error:
                 if error.status not in RETRIABLE:
                     raise
             except http.FAILURES:
                 pass
         url, pool = self._pools[-1]
-        return self._ask(pool, f"{url}/{target}")
+        return self._request(pool, f"{url}/{target}")
 
-    def _ask(self, pool: httpcore.ConnectionPool, url: str) -> Any:
+    def _request(self, pool: httpcore.ConnectionPool, url: str) -> Any:
         try:
             return self._send(pool, url)
         except HttpError as error:
@@ -154,18 +154,18 @@ class Client:
 
     def _send(self, pool: httpcore.ConnectionPool, url: str) -> Any:
         header = self._login.header
-        answer = self._exchange(pool, url, header)
-        if answer.status in LOGIN_STATUS and self._login.renew() != header:
-            answer = self._exchange(pool, url, self._login.header)
-        if answer.encoding != "identity":  # a compressed body could exceed the size limit once decompressed
-            raise ValueError(f"the answer is encoded as {answer.encoding[:20]}, which was not requested")
-        if answer.body is None and answer.is_success:
+        response = self._exchange(pool, url, header)
+        if response.status in LOGIN_STATUS and self._login.renew() != header:
+            response = self._exchange(pool, url, self._login.header)
+        if response.encoding != "identity":  # a compressed body could exceed the size limit once decompressed
+            raise ValueError(f"the answer is encoded as {response.encoding[:20]}, which was not requested")
+        if response.body is None and response.is_success:
             raise TooLarge(f"an answer is over {self._body_bytes} bytes")
-        if answer.body is None:
-            raise ValueError(f"a very long HTTP {answer.status}")
-        if not answer.is_success:
-            raise HttpError(answer.status, _message(answer.body))
-        return json.loads(answer.body) if answer.body else None
+        if response.body is None:
+            raise ValueError(f"a very long HTTP {response.status}")
+        if not response.is_success:
+            raise HttpError(response.status, _message(response.body))
+        return json.loads(response.body) if response.body else None
 
     def _exchange(self, pool: httpcore.ConnectionPool, url: str, login: str) -> http.Answer:
         headers = [("Accept", ACCEPT), ("Accept-Encoding", "identity")]

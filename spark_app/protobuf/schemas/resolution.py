@@ -14,7 +14,7 @@ from spark_app.protobuf.schemas.descriptors import (
     CompileUnavailable,
     ProtocRejected,
     compile_schema,
-    holds_entry_and_other,
+    has_entry_and_other,
 )
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.protobuf.schemas.registry import ROOT, Registry, RegistryUnreachable, SchemaNotFound, Sources
@@ -69,18 +69,18 @@ def _forms(registry: Registry, key: int | str) -> Iterator[Sources]:
     form that the registry made from `map<>` text has lost the position of the maps among the messages, and so the
     message indexes of some writers: in this case the text is first, whatever the setting.
     """
-    asked = registry.fetch(key)
+    requested = registry.fetch(key)
     other = None
-    if registry.form == "serialized" and any(map(holds_entry_and_other, asked.compiled.values())):
+    if registry.form == "serialized" and any(map(has_entry_and_other, requested.compiled.values())):
         other = _fetch_other(registry, key)
-        if other is not None and other != asked:
+        if other is not None and other != requested:
             yield other
-    yield asked
+    yield requested
     other = other or _fetch_other(registry, key)
-    if other is None or other == asked:
+    if other is None or other == requested:
         return
-    if len(asked.names()) > 1:
-        yield _mix(asked, other)
+    if len(requested.names()) > 1:
+        yield _mix(requested, other)
     yield other
 
 
@@ -96,10 +96,10 @@ def _fetch_other(registry: Registry, key: int | str) -> Sources | None:
         raise
 
 
-def _mix(asked: Sources, other: Sources) -> Sources:
-    """The schema's own file from `asked`, its references from `other`."""
-    mixed = Sources(max(asked.size, other.size))
-    for own, files in ((True, asked), (False, other)):
+def _mix(requested: Sources, other: Sources) -> Sources:
+    """The schema's own file from `requested`, its imports from `other`."""
+    mixed = Sources(max(requested.size, other.size))
+    for own, files in ((True, requested), (False, other)):
         mixed.texts |= {name: text for name, text in files.texts.items() if (name == ROOT) is own}
         mixed.compiled |= {name: file for name, file in files.compiled.items() if (name == ROOT) is own}
     return mixed

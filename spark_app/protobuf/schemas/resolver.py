@@ -49,7 +49,7 @@ PAUSE = 4.0  # wait before the next attempt, as a multiple of the last one's tim
 
 
 @dataclass(frozen=True)
-class Answer:
+class Lookup:
     """A schema that compiled.
 
     Attributes:
@@ -75,7 +75,7 @@ class ResolverPool:
         self._decider = decider
         self._first = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
         self._again = ThreadPoolExecutor(1, thread_name_prefix="resolve-again")
-        self._asked: dict[SchemaKey, Future[Answer]] = {}
+        self._lookups: dict[SchemaKey, Future[Lookup]] = {}
         self._asking = threading.Lock()  # two threads may start lookups
         self._clocks: dict[SchemaKey, float] = {}  # wall-clock factor of the last attempt, if it timed out
 
@@ -83,33 +83,33 @@ class ResolverPool:
         """See `resolution.resolve`. It runs in the calling thread, for schemas that have compiled before."""
         return resolve(self._registry, key, self._caps)
 
-    def ask(self, key: SchemaKey) -> Future[Answer]:
+    def look_up(self, key: SchemaKey) -> Future[Lookup]:
         """Start a lookup, or return the running one; see `resolve` for the errors of its result."""
         with self._asking:
-            answer = self._asked.get(key)  # another thread may remove it at any time
-            if answer is None:
+            lookup = self._lookups.get(key)  # another thread may remove it at any time
+            if lookup is None:
                 lane = self._again if key in self._clocks else self._first
-                answer = self._asked[key] = lane.submit(self._resolve, key)
-            return answer
+                lookup = self._lookups[key] = lane.submit(self._resolve, key)
+            return lookup
 
     def is_asked(self, key: SchemaKey) -> bool:
         """True if there is a running or finished lookup."""
-        return key in self._asked
+        return key in self._lookups
 
-    def pop_result(self, key: SchemaKey) -> Answer:
-        """The result of a finished lookup; the next `ask` starts a new one."""
-        return self._asked.pop(key).result()
+    def pop_result(self, key: SchemaKey) -> Lookup:
+        """The result of a finished lookup; the next `look_up` starts a new one."""
+        return self._lookups.pop(key).result()
 
     def forget(self, key: SchemaKey) -> None:
-        """Drop the result; the next `ask` starts a new lookup."""
-        self._asked.pop(key, None)
+        """Drop the result; the next `look_up` starts a new lookup."""
+        self._lookups.pop(key, None)
 
     def pause(self, key: SchemaKey) -> float:
         """Seconds until the next lookup of this schema may start, because of the last one's cost."""
         clocks = self._clocks.get(key, 0.0)
         return PAUSE * replace(self._caps, clocks=clocks).compile_clock_s if clocks else 0.0
 
-    def _resolve(self, key: SchemaKey) -> Answer:
+    def _resolve(self, key: SchemaKey) -> Lookup:
         last = self._clocks.pop(key, None)
         clocks = self._caps.clocks if last is None else min(2 * last, MOST_CLOCKS)
         try:
@@ -118,16 +118,16 @@ class ResolverPool:
             self._clocks[key] = clocks
             raise
         if self._decider is None or not self._decider.needs_before(key):
-            return Answer(resolved, self._subjects(key))
+            return Lookup(resolved, self._subjects(key))
         try:
             subjects = self._registry.subjects_of(key)
-            return Answer(resolved, subjects, self._decider.find_before(key, subjects))
+            return Lookup(resolved, subjects, self._decider.find_before(key, subjects))
         except RegistryUnreachable as error:
             if error.status != FORBIDDEN or self._decider.must_compare(key):
                 raise
-            said = "the registry forbids to list versions: a schema is decoded as it is registered"
-            log.warning(said, schema=key, reason=str(error))
-            return Answer(resolved, None)
+            text = "the registry forbids to list versions: a schema is decoded as it is registered"
+            log.warning(text, schema=key, reason=str(error))
+            return Lookup(resolved, None)
 
     def _subjects(self, key: SchemaKey) -> Mapping[str, int] | None:
         try:
@@ -260,7 +260,7 @@ class SchemaResolver:
             for keys_at_once in fresh[
                 position : position + min(RESOLVERS, self._settings.max_unknown_ids_per_batch - others)
             ]:
-                self._resolvers.ask(keys_at_once)
+                self._resolvers.look_up(keys_at_once)
             self.resolve(key, max(0.0, deadline - time.monotonic()))
             if self.ledger.entries[key].outcome == "decodable":
                 decodable.append(key)
@@ -283,7 +283,7 @@ class SchemaResolver:
         Args:
             wait_s: seconds to wait for all answers; None = without limit.
             unmet: schemas that records wait for and that are not in the ledger.
-            unit_lock: held while results are entered, but not during the wait for them.
+            unit_lock: results are entered under it; it is free during the wait for them.
         """
         now = time.monotonic()
         deadline = None if wait_s is None else now + wait_s
@@ -293,7 +293,7 @@ class SchemaResolver:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 break
-            wait([self._resolvers.ask(key) for key in due[first : first + RESOLVERS]], left)
+            wait([self._resolvers.look_up(key) for key in due[first : first + RESOLVERS]], left)
         with unit_lock:
             return self._enter_results(due, now)
 
@@ -349,9 +349,9 @@ class SchemaResolver:
         if old is not None and old.is_stopped:
             return None
         met_at = min(old.met_at, time.time()) if old else time.time()  # the clock may have been set back
-        answer = self._resolvers.ask(key)
-        wait([answer], wait_s)
-        if not answer.done():
+        lookup = self._resolvers.look_up(key)
+        wait([lookup], wait_s)
+        if not lookup.done():
             return self.ledger.add_waiting(key, "fetching or compiling it takes long", met_at)
         try:
             result = self._resolvers.pop_result(key)
@@ -369,8 +369,8 @@ class SchemaResolver:
             if self._resolve_before(key, result.before, deadline):
                 self._add_decodable(key, result, met_at)
             else:
-                said = f"the version before it, schema {result.before}, is not resolved yet"
-                self.ledger.add_waiting(key, said, met_at)
+                reason = f"the version before it, schema {result.before}, is not resolved yet"
+                self.ledger.add_waiting(key, reason, met_at)
 
     def _resolve_before(self, key: SchemaKey, before: SchemaKey | None, deadline: float | None) -> bool:
         """Resolve the version before a schema, whose columns go on. False if that is not possible now; when it is
@@ -384,14 +384,14 @@ class SchemaResolver:
             self._behind.pop()
         return self.ledger.entries[before].outcome == "decodable"
 
-    def _add_decodable(self, key: SchemaKey, answer: Answer, met_at: float) -> None:
-        self._found[key] = answer.subjects or {}
-        if answer.subjects is None:
+    def _add_decodable(self, key: SchemaKey, lookup: Lookup, met_at: float) -> None:
+        self._found[key] = lookup.subjects or {}
+        if lookup.subjects is None:
             self._unnamed.add(key)
-        version, resolved = self._subjects.version(self._found[key]), answer.resolved
+        version, resolved = self._subjects.version(self._found[key]), lookup.resolved
         kept = self._subjects.kept(self._found[key])
         own = resolved.descriptor_set
-        decision = self._decider.decide(key, own, self._found[key], answer.before)
+        decision = self._decider.decide(key, own, self._found[key], lookup.before)
         if decision.stopped:
             return self._stop(key, decision, met_at, resolved)
         comments = with_comments(resolved.comments, other_names(own, decision.decoded))
@@ -411,10 +411,10 @@ class SchemaResolver:
         """Enter a schema about whose changes a person decides."""
         policy: Literal["pause", "quarantine"] = "pause" if decision.stopped == "pause" else "quarantine"
         compiled = resolved.descriptor_set, resolved.form
-        self.ledger.add_stopped(key, policy, decision.said, met_at, decision.stopped_by, *compiled)
+        self.ledger.add_stopped(key, policy, decision.reason, met_at, decision.stopped_by, *compiled)
         remedy = f"decide: protolake accept-schema {key} --as alias|new_column|warn|accept|quarantine"
         log.error(
-            "records of a schema are kept out", schema=key, policy=decision.stopped, said=decision.said, remedy=remedy
+            "records of a schema are kept out", schema=key, policy=decision.stopped, said=decision.reason, remedy=remedy
         )
 
     def _handle_not_found(self, key: SchemaKey, detail: str, met_at: float) -> None:

@@ -228,7 +228,7 @@ def test_a_follower_holds_so_many_bytes_and_no_more(
 ) -> None:
     size = len(manifests.read(10).text)
     told: list[Event] = []
-    running = run(lake, manifests, Slow(2), most=4 * size, tell=told.append)
+    running = run(lake, manifests, Slow(2), most=4 * size, emit=told.append)
     for _ in range(3):
         running.forget(keep=1, durable=10)
     left = manifests.numbers()

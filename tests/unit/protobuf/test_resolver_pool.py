@@ -46,36 +46,36 @@ def registry(answers: Answers) -> Registry:
     return Registry(RegistrySettings(url=answers.url, timeout_s=60), limits_of(SETTINGS))
 
 
-def run_out(asked: ResolverPool, key: int) -> None:
-    wait([asked.ask(key)])
+def run_out(pool: ResolverPool, key: int) -> None:
+    wait([pool.look_up(key)])
     with pytest.raises(CompileTimedOut):
-        asked.pop_result(key)
+        pool.pop_result(key)
 
 
 def test_a_bomb_is_refused_when_it_has_had_its_cpu_however_busy_the_machine_was(
     answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = ResolverPool(registry(answers), limits_of(SETTINGS))
-    pauses = [asked.pause(5)]
+    pool = ResolverPool(registry(answers), limits_of(SETTINGS))
+    pauses = [pool.pause(5)]
     with busy_machine(monkeypatch):
         for _ in range(3):
-            run_out(asked, 5)
-            pauses.append(asked.pause(5))
+            run_out(pool, 5)
+            pauses.append(pool.pause(5))
     assert pauses == [0, *(resolver.PAUSE * 0.01 * clocks for clocks in (3, 6, 12))]
-    wait([asked.ask(5)])
+    wait([pool.look_up(5)])
     with pytest.raises(SchemaInvalid, match="of CPU"):
-        asked.pop_result(5)
-    assert asked.pause(5) == 0
+        pool.pop_result(5)
+    assert pool.pause(5) == 0
 
 
 def test_two_bombs_keep_others_waiting_once(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ResolverPool(registry(answers), limits_of(SETTINGS))
+    pool = ResolverPool(registry(answers), limits_of(SETTINGS))
     with busy_machine(monkeypatch):
         for bomb in (4, 5):
-            run_out(asked, bomb)
-    again = [asked.ask(bomb) for bomb in (4, 5)]  # for a second of CPU each
-    wait([asked.ask(6)])
-    assert asked.pop_result(6).resolved.descriptor_set
+            run_out(pool, bomb)
+    again = [pool.look_up(bomb) for bomb in (4, 5)]  # for a second of CPU each
+    wait([pool.look_up(6)])
+    assert pool.pop_result(6).resolved.descriptor_set
     assert not all(answer.done() for answer in again)
     assert not again[1].running()
     wait(again)
@@ -91,4 +91,4 @@ def test_records_that_wait_for_a_bomb_do_not_ask_for_it_all_the_time(
         for _ in range(3):
             assert not schemas.retry_waiting(None)
             time.sleep(1.1)
-    assert answers.asked.count("/schemas/ids/5") == 2
+    assert answers.pool.count("/schemas/ids/5") == 2

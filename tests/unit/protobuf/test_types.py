@@ -9,7 +9,7 @@ import pytest
 from spark_app.audit.expected import expected, row_or_cause, rows_of
 from spark_app.model.catalog import DecodeOptions
 from spark_app.model.causes import Cause
-from spark_app.protobuf.columns.types import DEEPEST, holds_maps
+from spark_app.protobuf.columns.types import DEEPEST, has_maps
 from spark_app.protobuf.decode import Decoder, decoder_for
 from spark_app.protobuf.decode.decoder import STRICT
 from tests.support.protos import PROTO3, compile_text, message_class
@@ -205,7 +205,7 @@ def test_messages_below_the_deepest_level_may_contain_each_other_in_any_number_o
     tree = "".join(f"message C{i} {{ C{i + 1} f = 1; C{i + 1} g = 2; }}" for i in range(DEEPEST, DEEPEST + 40))
     text = f"{PROTO3}{chain}{tree} message C{DEEPEST + 40} {{ string s = 1; }}"
     decodable = compile_text(f'{PROTO3}import "c.proto"; message M {{ C0 c = 1; }}', {"c.proto": text})
-    assert not holds_maps(message_class(decodable, "M").DESCRIPTOR)
+    assert not has_maps(message_class(decodable, "M").DESCRIPTOR)
     with_map = text.replace("string s = 1;", "map<string, string> s = 1;")
     decodable = compile_text(f'{PROTO3}import "c.proto"; message M {{ C0 c = 1; }}', {"c.proto": with_map})
-    assert holds_maps(message_class(decodable, "M").DESCRIPTOR)
+    assert has_maps(message_class(decodable, "M").DESCRIPTOR)
