@@ -35,7 +35,7 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
 from spark_app.model.events import Event
 from spark_app.model.log import log
-from spark_app.protobuf.schemas.events import SchemaEvents
+from spark_app.protobuf.schemas.ledger_text import SchemaEvents
 from spark_app.protobuf.schemas.registry import RegistryAccessDenied, RegistryUnreachable
 from spark_app.protobuf.schemas.resolver import RETRY_WAIT_S
 from spark_app.recovery.executor import RequestExecutor

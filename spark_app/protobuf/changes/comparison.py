@@ -25,9 +25,8 @@ from spark_app.protobuf.changes.outcomes import Judgement, schema_changes_of
 from spark_app.protobuf.schemas.descriptors import CompileUnavailable
 from spark_app.protobuf.schemas.ledger import Entry, Ledger, message_schemas, message_types
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits
-from spark_app.protobuf.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
+from spark_app.protobuf.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound, Subjects
 from spark_app.protobuf.schemas.resolution import resolve
-from spark_app.protobuf.schemas.subjects import Subjects
 
 MOST_FINDINGS = 40  # of a schema that are kept and logged
 MOST_AT_ONCE = 100  # schemas of a step

@@ -37,8 +37,7 @@ from spark_app.protobuf.columns.types import column_names, is_map, map_fields, o
 from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.decode.numbering import with_nested
 from spark_app.protobuf.schemas.ledger import Entry, Ledger
-from spark_app.protobuf.schemas.registry import Registry
-from spark_app.protobuf.schemas.subjects import Subjects
+from spark_app.protobuf.schemas.registry import Registry, Subjects
 from spark_app.protobuf.schemas.well_known import is_well_known
 
 

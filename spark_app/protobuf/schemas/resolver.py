@@ -36,9 +36,8 @@ from spark_app.protobuf.decode.numbering import depends_on_writer
 from spark_app.protobuf.schemas.descriptors import CompileTimedOut, CompileUnavailable
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits
-from spark_app.protobuf.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
+from spark_app.protobuf.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound, Subjects
 from spark_app.protobuf.schemas.resolution import Resolved, resolve
-from spark_app.protobuf.schemas.subjects import Subjects
 from spark_app.settings.connections import name_in_context
 from spark_app.settings.models import Schemas, Settings
 

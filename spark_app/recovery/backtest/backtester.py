@@ -24,9 +24,13 @@ from spark_app.settings.models import ExpectationSettings, Settings
 from spark_app.sources.bronze import Partition
 from spark_app.tables.definitions import expectations_of_table
 from spark_app.tables.expectations.checks import columns_of, needed_columns
-from spark_app.tables.expectations.in_force import as_expectations, rules_by_origin, with_column_names
+from spark_app.tables.expectations.in_force import (
+    as_expectations,
+    check_expectations_fit,
+    rules_by_origin,
+    with_column_names,
+)
 from spark_app.tables.expectations.proto_rules import VIOLATED, are_judged
-from spark_app.tables.expectations.types import check_expectations_fit
 from spark_app.tables.sql.engine import failures
 from spark_app.units.worker.row_router import RowRouter
 

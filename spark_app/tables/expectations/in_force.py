@@ -15,17 +15,17 @@ import pyarrow as pa
 
 from spark_app.lake.lake import Lake
 from spark_app.model.catalog import Catalog
-from spark_app.model.columns import Aliases
+from spark_app.model.columns import Aliases, merge_aliases
 from spark_app.model.definitions import AS_SENT, MAX_EXPECTATIONS, Action, Definition, Definitions, Expectation, Origin
 from spark_app.model.log import log
 from spark_app.model.wrapper import Wrapper
 from spark_app.protobuf.columns.fit import table_columns
 from spark_app.protobuf.schemas.ledger import Ledger, message_schemas
-from spark_app.settings.models import Settings
+from spark_app.settings.models import ExpectationSettings, Settings
 from spark_app.tables.admission import TableAdmission
 from spark_app.tables.aliases import UNCLEAR, table_aliases, unclear_names
 from spark_app.tables.definitions import number_all, record
-from spark_app.tables.expectations.checks import columns_of
+from spark_app.tables.expectations.checks import check_columns, columns_of
 from spark_app.tables.expectations.proto_rules import Found, find_rules
 from spark_app.tables.route import Routing
 from spark_app.tables.sql.names import write_columns
@@ -180,3 +180,29 @@ def rules_by_origin(name: str, catalog: Catalog, routing: Routing, most: int) ->
             of_schema = message_schemas(decodable.descriptor_set)
             if full_name in of_schema and catalog.type_of(key, full_name) == inner:
                 yield (key, message), find_rules(decodable.descriptor_set, full_name, most)
+
+
+def check_expectations_fit(
+    expectations: Mapping[str, ExpectationSettings], catalog: Catalog, routing: Routing, wrapper: Wrapper | None
+) -> None:
+    """Check that each expectation is an expression on columns that some schema has, and is true or false for the types
+    of all its tables. While no schema is known, only the expressions are checked.
+
+    Raises:
+        ConfigurationError: the text names the expectation.
+    """
+    tables = {
+        name: table_columns(messages, catalog.columns, wrapper, routing.fixed.get(name))
+        for name, messages in routing.messages.items()
+    }
+    aliases: dict[pa.Schema, Aliases] = {catalog.columns[kind]: names for kind, names in catalog.aliases.items()}
+    for name, messages in routing.messages.items():
+        aliases[tables[name]] = merge_aliases((aliases.get(tables[name], {}), table_aliases(messages, catalog)))
+    known = _distinct([*tables.values(), *catalog.columns.values()])
+    for name, expectation in expectations.items():
+        required = _distinct([tables[table] for table in expectation.tables or tables if table in tables])
+        check_columns(name, expectation.check, known, required, aliases)
+
+
+def _distinct(schemas: list[pa.Schema]) -> list[pa.Schema]:
+    return list(dict.fromkeys(schemas))

@@ -22,7 +22,7 @@ from spark_app.lake.lake import Lake
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ExitCode
 from spark_app.model.events import Event
-from spark_app.protobuf.schemas.events import KINDS, SchemaEvents
+from spark_app.protobuf.schemas.ledger_text import KINDS, SchemaEvents
 from spark_app.recovery.requests import Request, done_event, start_event
 from spark_app.settings.models import Settings
 from spark_app.units.driver.status import Status

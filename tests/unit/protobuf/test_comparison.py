@@ -15,9 +15,8 @@ from spark_app.lake.lake import Lake
 from spark_app.model.schema_changes import Comparison
 from spark_app.protobuf.changes.outcomes import Judgement
 from spark_app.protobuf.schemas.ledger import Ledger
-from spark_app.protobuf.schemas.registry import Registry
+from spark_app.protobuf.schemas.registry import Registry, Subjects
 from spark_app.protobuf.schemas.resolver import SchemaResolver, limits_of
-from spark_app.protobuf.schemas.subjects import Subjects
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.models import Schemas, Tables
 from spark_app.units.driver.status import Status, StatusSources

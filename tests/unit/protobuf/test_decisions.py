@@ -14,9 +14,8 @@ from spark_app.model.schema_changes import DEFAULTS, Policy
 from spark_app.protobuf.changes.outcomes import Judgement
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.protobuf.schemas.ledger_text import schema_lines, schemas_json
-from spark_app.protobuf.schemas.registry import Registry
+from spark_app.protobuf.schemas.registry import Registry, Subjects
 from spark_app.protobuf.schemas.resolver import SchemaResolver, limits_of
-from spark_app.protobuf.schemas.subjects import Subjects
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.models import Schemas
 from tests.support.answers import Answers

@@ -11,9 +11,8 @@ import pytest
 
 from spark_app.lake.lake import Lake
 from spark_app.protobuf.schemas.ledger import Ledger
-from spark_app.protobuf.schemas.registry import ROOT, Registry
+from spark_app.protobuf.schemas.registry import ROOT, Registry, Subjects
 from spark_app.protobuf.schemas.resolver import SchemaResolver, limits_of
-from spark_app.protobuf.schemas.subjects import Subjects
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.models import Schemas
 from tests.chaos.units import open_lake

@@ -13,9 +13,8 @@ from spark_app.protobuf.schemas import resolver
 from spark_app.protobuf.schemas.descriptors import CompileTimedOut
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits
-from spark_app.protobuf.schemas.registry import ROOT, Registry
+from spark_app.protobuf.schemas.registry import ROOT, Registry, Subjects
 from spark_app.protobuf.schemas.resolver import ResolverPool, SchemaResolver, limits_of
-from spark_app.protobuf.schemas.subjects import Subjects
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.models import Schemas
 from tests.support.answers import Answers, serve

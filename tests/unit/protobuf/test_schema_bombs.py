@@ -15,9 +15,8 @@ from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.schemas.descriptors import CompileUnavailable, compile_sources
 from spark_app.protobuf.schemas.ledger import Ledger, message_schemas
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits
-from spark_app.protobuf.schemas.registry import ROOT, Registry, Sources
+from spark_app.protobuf.schemas.registry import ROOT, Registry, Sources, Subjects
 from spark_app.protobuf.schemas.resolver import SchemaResolver, limits_of
-from spark_app.protobuf.schemas.subjects import Subjects
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.models import Schemas
 from tests.support.answers import Answers

@@ -7,9 +7,8 @@ import pytest
 
 from spark_app.lake.lake import Lake
 from spark_app.protobuf.schemas.ledger import Ledger
-from spark_app.protobuf.schemas.registry import Registry
+from spark_app.protobuf.schemas.registry import Registry, Subjects
 from spark_app.protobuf.schemas.resolver import SchemaResolver, limits_of
-from spark_app.protobuf.schemas.subjects import Subjects
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.models import Schemas
 from tests.support.answers import Answers
