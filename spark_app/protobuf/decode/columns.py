@@ -24,8 +24,6 @@ from ptars import HandlerPool, PtarsConfig
 
 from spark_app.model.causes import Cause, Reject
 from spark_app.model.errors import pass_interrupts
-from spark_app.protobuf.columns.json_text import to_json
-from spark_app.protobuf.columns.timestamps import OutOfRange, any_out_of_range, duration, timestamp
 from spark_app.protobuf.columns.types import (
     WRAPPERS,
     decoded_schema,
@@ -37,6 +35,7 @@ from spark_app.protobuf.columns.types import (
     suits_ptars,
     value_type,
 )
+from spark_app.protobuf.columns.values import OutOfRange, any_out_of_range, duration, timestamp, to_json
 
 NO_TEXT = "a string of the message is not UTF-8"
 Convert = Callable[[Any], Any]

@@ -21,9 +21,8 @@ from google.protobuf.message import DecodeError
 
 from spark_app.model.catalog import Decodable, DecodeOptions, MessageIndex
 from spark_app.model.causes import Cause, Reject
-from spark_app.protobuf.columns.json_text import to_json
-from spark_app.protobuf.columns.timestamps import OUT_OF_RANGE
 from spark_app.protobuf.columns.types import decoded_schema
+from spark_app.protobuf.columns.values import OUT_OF_RANGE, to_json
 from spark_app.protobuf.decode.columns import ColumnBuilder, DefaultsToNull, fast_columns
 from spark_app.protobuf.decode.google_parser import GoogleParser, Refused, concatenate_members, load_files, to_members
 from spark_app.protobuf.decode.numbering import name
