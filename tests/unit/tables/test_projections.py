@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_app.app.text import outcome_lines
-from spark_app.audit.projected_columns import OTHER_KEY
+from spark_app.audit.check_silver import OTHER_KEY
 from spark_app.lake.files.hmac_key import fingerprint_of
 from spark_app.lake.files.state_files import read_durable
 from spark_app.lake.lake import Lake

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from spark_app.audit.projected_columns import GONE
+from spark_app.audit.check_silver import GONE
 from spark_app.lake.files.reference_files import key_of
 from spark_app.lake.lake import Lake
 from spark_app.model.definitions import Join, Projection
