@@ -83,13 +83,13 @@ class TableAdmission:
         of_rows = {kind: aliases.get((), {}) for kind, aliases in by_type}
         return {kind: names[self._event.routing] for kind, names in of_rows.items() if self._event.routing in names}
 
-    def check_names(self, asked: Iterable[str]) -> None:
+    def check_names(self, names: Iterable[str]) -> None:
         """
         Raises:
             UsageError: no table has one of these routing names.
         """
         admitted = set(self.admitted.values())
-        unknown = set(asked) - admitted
+        unknown = set(names) - admitted
         if unknown:
             raise UsageError(
                 f"no table is named {', '.join(sorted(unknown))}; there are {', '.join(sorted(admitted)) or 'none'}"

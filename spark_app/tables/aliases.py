@@ -38,9 +38,9 @@ def newest_names(columns: Collection[str], messages: Sequence[str], catalog: Cat
     Args:
         columns: those that the table has in Delta.
     """
-    taken = {name.casefold() for name in (*columns, *sent_names(messages, catalog))}
+    used = {name.casefold() for name in (*columns, *sent_names(messages, catalog))}
     others = table_aliases(messages, catalog).get((), {}).items()
-    return {column: other for other, column in others if column in columns and other.casefold() not in taken}
+    return {column: other for other, column in others if column in columns and other.casefold() not in used}
 
 
 def unclear_names(names: Iterable[str], columns: pa.Schema, aliases: Aliases) -> Iterator[tuple[str, str]]:

@@ -159,7 +159,7 @@ MOST_FINDINGS = 20
 
 
 class SchemaEvents:
-    """Tells what has changed since it was made, or since the last `step`."""
+    """Emits what has changed since it was made, or since the last `step`."""
 
     def __init__(self, ledger: Ledger, emit: Callable[[Event], None]):
         self._ledger = ledger

@@ -50,7 +50,7 @@ class Records:
             by_rules &= pc.field("quarantined_at") >= pa.scalar(self._since)
         dropped = None if self._since is None else pc.field("dropped_at") >= pa.scalar(self._since)
         kept_out = [self._offsets(layout.quarantine, by_rules), self._offsets(layout.dropped, dropped)]
-        parts = [*kept_out, self._find_held()]
+        parts = [*kept_out, self._find_waiting()]
         found: dict[Partition, np.ndarray] = {}
         resolved = self._offsets(layout.resolved) if any(kept_out) else {}
         for partition in {key for part in parts for key in part}:
@@ -60,7 +60,7 @@ class Records:
                 found[partition] = open_ones
         return found
 
-    def _find_held(self) -> dict[Partition, np.ndarray]:
+    def _find_waiting(self) -> dict[Partition, np.ndarray]:
         """The offsets of the records whose table is paused, by partition."""
         deferred = self._history.settings.tables.layout.deferred
         columns = self._history.tables.columns(deferred)

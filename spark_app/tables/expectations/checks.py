@@ -77,8 +77,8 @@ def columns_in_expression(setting: str, text: str, more: frozenset[str] = frozen
         _check_characters(text)
         return frozenset(_columns_in(_parse(text), more))
     except _Refused as refused:
-        said = str(refused)
-        raise _error(setting, said.replace("a check", "an expression") if more else said) from None
+        text = str(refused)
+        raise _error(setting, text.replace("a check", "an expression") if more else text) from None
 
 
 def check_columns(
@@ -185,7 +185,7 @@ def _parse(check: str) -> Any:
 
 
 def _one_expression(text: str) -> tuple[str, Any]:
-    """(the serialized expression without its places in the text, its tree)."""
+    """(the serialized expression without its positions in the text, its tree)."""
     rows = connection().sql("SELECT json_serialize_sql($1::VARCHAR)", params=[f"SELECT {text}"]).fetchall()
     serialized = re.sub(r'("query_location(?:_length)?":)\d+', r"\g<1>0", rows[0][0])
     try:
@@ -197,8 +197,8 @@ def _one_expression(text: str) -> tuple[str, Any]:
             raise _too_deep()
         if parsed["error_type"] == "not implemented":  # of the statements DuckDB serializes SELECT alone
             raise _Refused("is more than one statement; write one expression")
-        said = short_message(parsed["error_message"])[:120]
-        raise _Refused(f'is not one SQL expression: {said}; a column named like a word of SQL needs "quotes"')
+        problem = short_message(parsed["error_message"])[:120]
+        raise _Refused(f'is not one SQL expression: {problem}; a column named like a word of SQL needs "quotes"')
     node = parsed["statements"][0]["node"] if len(parsed["statements"]) == 1 else {}
     selected = node.get("select_list", [])
     if len(selected) != 1:

@@ -57,7 +57,7 @@ class Found:
     """
     Attributes:
         checks: (name of the rule, check of `VIOLATED`) in the order of the fields.
-        left_out: what no check says.
+        left_out: the rules that no check has.
     """
 
     checks: tuple[tuple[str, str], ...] = ()
@@ -122,29 +122,29 @@ class Judge:
 
     def violations(self, payloads: Sequence[bytes]) -> tuple[pa.Array, dict[int, str]]:
         """(for each payload the names of the violated rules, for the position of each payload whose judgement ends in
-        an error what that says). Such a payload violates all rules of its message."""
+        an error its text). Such a payload violates all rules of its message."""
         if not self.names:
             return pa.array([()] * len(payloads), VIOLATED.type), {}
         found: list[Collection[str]] = []
         errors: dict[int, str] = {}
-        for place, payload in enumerate(payloads):
+        for position, payload in enumerate(payloads):
             try:
                 violations = self._validate(self._parse(payload))
                 found.append([self._name_of(one.proto) for one in violations])
             except BaseException as error:
                 pass_interrupts(error)
                 found.append(self.names)
-                errors[place] = one_line(str(error))[:300]
+                errors[position] = one_line(str(error))[:300]
         return pa.array(found, VIOLATED.type), errors
 
     def _name_of(self, violation: Any) -> str:
-        """The longest path that is a rule: deeper ones are in messages that hold themselves."""
+        """The longest path that is a rule: deeper ones are in messages that contain themselves."""
         path = [element.field_name for element in violation.field.elements] if violation.field else []
         if violation.rule_id == "message.oneof":
             prefix = PREFIX + ".".join([*path, ""])
             groups = (name.removeprefix(prefix) for name in self.names if name.startswith(prefix))
-            said = (one for one in groups if f" {one.replace(',', ', ')} " in violation.message)
-            path.append(max(said, key=len, default=""))
+            matching = (one for one in groups if f" {one.replace(',', ', ')} " in violation.message)
+            path.append(max(matching, key=len, default=""))
         while path:
             name = PREFIX + ".".join(path)
             if name in self._known:
@@ -335,7 +335,7 @@ def _cost(text: str) -> str:
 
 
 def reachable(message: Descriptor) -> Iterator[Descriptor]:
-    """The message, and the messages that it may hold at any depth, each once; without Google's."""
+    """The message, and the messages that it may contain at any depth, each once; without Google's."""
     seen, left = {message.full_name}, [message]
     while left:
         one = left.pop()
@@ -391,7 +391,7 @@ def _names(message: Descriptor, path: tuple[str, ...], above: tuple[str, ...]) -
 
 
 def _names_inside(field: FieldDescriptor, rules: Any, path: tuple[str, ...], above: tuple[str, ...]) -> Iterator[str]:
-    """The names of the rules of the messages that a field holds."""
+    """The names of the rules of the messages that a field contains."""
     kind, elements = field.message_type, "items"
     if kind is not None and kind.GetOptions().map_entry:
         kind, elements = kind.fields_by_name["value"].message_type, "values"

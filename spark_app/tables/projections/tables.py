@@ -141,7 +141,7 @@ class TableProjections:
         self._numbers: dict[tuple[tuple[Expectation, ...], Projection], Definition] = {}
         self._resolved: dict[str, tuple[tuple[str, ...], Projection]] = {}
         self._catalog: Catalog | None = None
-        self._unclear: set[tuple[str, str]] = set()  # that the log says
+        self._unclear: set[tuple[str, str]] = set()
         self._hmac = any(calls_hmac(text) for _, own in self._silver.parts() for text in own.columns.values())
         self.joins = TableJoins(lake, settings.reference)
 
@@ -201,12 +201,12 @@ class TableProjections:
         known = self._resolved.get(name)
         if known is None or known[0] != messages:
             table = self._table(name, catalog, routing)
-            self._say_unclear(table)
+            self._log_unclear(table)
             projection = self._safe(table, self._projection(table))
             known = self._resolved[name] = messages, self._without_keys(table, projection)
         return known[1]
 
-    def _say_unclear(self, table: Table) -> None:
+    def _log_unclear(self, table: Table) -> None:
         """Log names of the settings that are a column, and another name of a column, too."""
         own = self._silver, self._silver.own(table.name)
         named = {name for part in own for name in (*part.columns, *part.drop)}
@@ -258,11 +258,11 @@ class TableProjections:
         return name.casefold() in there or named <= there
 
     def _without_keys(self, table: Table, projection: Projection) -> Projection:
-        """The projection, without decoded keys if they may hold text that it hides. The start refuses such settings for
-        the tables and messages that it knows."""
+        """The projection, without decoded keys if they may contain text that it hides. The start refuses such settings
+        for the tables and messages that it knows."""
         if not self._hides_but_for_keys(table, projection):
             return projection
-        log.warning("the column _key is dropped: it may hold what the projection hides", table=table.name)
+        log.warning("the column _key is dropped: it may have what the projection hides", table=table.name)
         return replace(projection, drops=(*projection.drops, "_key"))
 
     def _hides_but_for_keys(self, table: Table, projection: Projection) -> frozenset[str]:
@@ -384,7 +384,7 @@ class TableProjections:
                     raise _refusal(f"{setting}.columns.{name}", problems[0] or "")
 
     def _check_keys(self, tables: Iterable[Table]) -> None:
-        """Decoded keys may hold the text that the columns hide."""
+        """Decoded keys may contain the text that the columns hide."""
         for table in tables:
             hidden = self._hides_but_for_keys(table, self._projection(table))
             if hidden:

@@ -17,7 +17,7 @@ from spark_app.lake.files.storage import Storage
 from spark_app.model.definitions import Join
 from spark_app.tables.expectations.checks import LINEAGE, fields_named, select_fields
 
-# Of this process, (lake, reference table) -> (content, index): the newest content that was asked for.
+# Of this process, (lake, reference table) -> (content, index): the newest content that was read.
 _indexes: dict[tuple[str, str], tuple[str, Index]] = {}
 AT_ONCE = 100_000  # keys: Python makes an object of each to hash it
 DECIMAL = pa.decimal128(20, 0)
@@ -123,15 +123,15 @@ def with_columns(rows: pa.Table, joined: dict[str, pa.Array]) -> pa.Table:
     """The rows with columns that replace those of the same name, or stand before the lineage."""
     folded = {name.casefold() for name in joined}
     kept = [name for name in rows.column_names if name.casefold() not in folded]
-    first = next((place for place, name in enumerate(kept) if name == LINEAGE.names[0]), len(kept))
+    first = next((at for at, name in enumerate(kept) if name == LINEAGE.names[0]), len(kept))
     names = [*kept[:first], *joined, *kept[first:]]
     return pa.table({name: joined[name] if name in joined else rows.column(name) for name in names})
 
 
 def _index_of(one: Join, storage: Storage) -> Index:
-    place = storage.root, one.reference
-    content, index = _indexes.get(place, ("", None))
+    key = storage.root, one.reference
+    content, index = _indexes.get(key, ("", None))
     if index is None or content != one.content:
         index = Index(read_copy(storage, one.reference, one.content))
-        _indexes[place] = one.content, index
+        _indexes[key] = one.content, index
     return index

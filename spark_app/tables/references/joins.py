@@ -29,7 +29,7 @@ class TableJoins:
         self.references = ReferenceTables(lake, settings)
         self._settings = settings
         self._versions: dict[str, Version] = {}
-        self._said: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def follow(self) -> bool:
         """Take the newest versions of the reference tables; True if a version is another one than before.
@@ -52,8 +52,8 @@ class TableJoins:
         for reference, version in self._versions.items():
             field = _field(sent, aliases, self._settings[reference].looked_up)
             problem = None if field is None else _misfit(field, version)
-            if problem is not None and name and (name, reference) not in self._said:
-                self._said.add((name, reference))
+            if problem is not None and name and (name, reference) not in self._logged:
+                self._logged.add((name, reference))
                 log.warning("a reference table is not joined", table=name, reference=reference, reason=problem)
             if field is not None and problem is None:
                 found.append(Join(reference, field.name, self._settings[reference].names, version.content))

@@ -125,7 +125,8 @@ class SourceTable:
 
     @contextlib.contextmanager
     def _unreadable_refused(self) -> Iterator[None]:
-        """Errors about the table become `ReferenceRefused`; that the store does not answer says nothing about it."""
+        """Errors about the table become `ReferenceRefused`; an object store that does not respond is no error of the
+        table."""
         try:
             yield
         except NoBucket as error:

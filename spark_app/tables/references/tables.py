@@ -94,7 +94,7 @@ class _Followed:
         try:
             source = self._source.version()
             if self._version is None or source != self._version.source:
-                self._take(source)
+                self._read(source)
             self._refused = ""
         except ReferenceRefused as error:
             self._refuse(str(error))
@@ -107,7 +107,7 @@ class _Followed:
         finally:
             self._looked_at = time.monotonic()
 
-    def _take(self, source: str) -> None:
+    def _read(self, source: str) -> None:
         table = self._source.read()
         self._check_types(table)
         found = self._snapshots.keep(table, source)

@@ -28,7 +28,7 @@ def write_columns(text: str, columns: pa.Schema, aliases: Aliases) -> str:
     """
     if not aliases:
         return text
-    written = BEFORE + text.encode()  # places are in bytes
+    written = BEFORE + text.encode()  # positions are in bytes
     for path, begin, end in _paths_in(text):
         named = path_of(path, columns, aliases)
         if named != path:
@@ -56,7 +56,7 @@ def calls(text: str, function: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _paths_in(text: str) -> tuple[tuple[Path, int, int], ...]:
-    """(names of a column and of fields in it, begin, end) of all places that name a column, the last place first.
+    """(names of a column and of fields in it, begin, end) of all names of columns, the last one first.
     Places are those of the statement that selects the expression."""
     # (part of the tree, parameters of the lambdas above it)
     left: list[tuple[Any, frozenset[str]]] = [(_parse(text), frozenset())]
@@ -73,7 +73,7 @@ def _paths_in(text: str) -> tuple[tuple[Path, int, int], ...]:
                 begin = part["query_location"]
                 found.append((tuple(part["column_names"]), begin, begin + part["query_location_length"]))
             left += [(child, bound) for child in part.values() if isinstance(child, dict | list)]
-    return tuple(sorted(found, key=lambda place: place[1], reverse=True))
+    return tuple(sorted(found, key=lambda position: position[1], reverse=True))
 
 
 def _parse(text: str) -> Any:

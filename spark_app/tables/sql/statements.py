@@ -26,7 +26,7 @@ MOMENT = pa.timestamp("us", "UTC")
 
 
 class _Rows:
-    """What a statement reads: the rows of its current run, which DuckDB asks for by Arrow's C interface."""
+    """What a statement reads: the rows of its current run, which DuckDB requests by Arrow's C interface."""
 
     def __init__(self, rows: pa.Table):
         self.now = rows
@@ -107,7 +107,7 @@ def write_in_hours(con: DuckDBPyConnection, check: str, schema: pa.Schema) -> st
     moments = {field.name.lower() for field in schema if field.type == MOMENT}
     text = f"SELECT {check}"
     rows = con.sql("SELECT json_serialize_sql($1::VARCHAR)", params=[text]).fetchall()
-    written = text.encode()  # places are in bytes
+    written = text.encode()  # positions are in bytes
     for begin, end in sorted(_places_added_to(json.loads(rows[0][0]), moments), reverse=True):
         if found := DAYS.fullmatch(written, begin, end):
             hours = int(found[1]) * HOURS[found[2].upper()]
@@ -116,7 +116,7 @@ def write_in_hours(con: DuckDBPyConnection, check: str, schema: pa.Schema) -> st
 
 
 def _places_added_to(tree: Any, columns: set[str]) -> Iterator[tuple[int, int]]:
-    """The places in the text (begin, end) of what is added to one of the columns or subtracted from one."""
+    """The positions in the text (begin, end) of what is added to one of the columns or subtracted from one."""
     left = [tree]
     while left:
         part = left.pop()
