@@ -209,7 +209,7 @@ def _explain_unread(chunk: Chunk, record: int) -> tuple[str, str]:
 
 
 def _action_of(known: Sequence[Expectation], failed: Sequence[str]) -> str:
-    """What the failed expectations make of a row."""
+    """The action that the failed expectations apply to a row."""
     actions = {expectation["action"] for expectation in known if expectation["name"] in failed}
     return "quarantine" if "quarantine" in actions else "drop"
 

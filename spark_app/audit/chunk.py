@@ -104,7 +104,7 @@ class Found:
 
 
 class Claim(NamedTuple):
-    """What a row of quarantine or of the dropped ones says about the expectations that its record fails.
+    """The columns of a row of quarantine or of the dropped ones that name the expectations that its record fails.
 
     Attributes:
         table: the silver table.

@@ -18,7 +18,6 @@ from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from spark_app.model.causes import Cause
 from spark_app.model.record_schemas import RESERVED
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -50,16 +49,6 @@ class Json:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, str) and json.loads(other) == self.value
-
-
-def row_or_cause(kind: type[Message], payload: bytes, defaults: bool = True) -> object:
-    """The row according to Google's parser, or the cause for which the payload is quarantined."""
-    try:
-        return expected(kind.FromString(payload), defaults)
-    except (DecodeError, NotUtf8):
-        return Cause.DECODE_PAYLOAD
-    except TimestampOutOfRange:
-        return Cause.DECODE_RANGE
 
 
 def expected(message: Message, defaults: bool = True) -> dict[str, Any]:

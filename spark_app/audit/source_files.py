@@ -93,7 +93,7 @@ class Files:
         return {0: max((file.first + file.done for file in self._files), default=0)}
 
     def unproven(self) -> dict[str, int]:
-        """What the audit cannot prove -> its number of files."""
+        """Reason why the audit proves nothing -> number of files."""
         gone = sum(not self._is_intact(file) for file in self._files)
         return {GONE: gone} if gone else {}
 

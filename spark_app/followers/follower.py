@@ -1,4 +1,4 @@
-"""What a follower of the units is given, and what it has to do. `runner` calls it and keeps its cursor.
+"""The interface of a follower of the units. `runner` calls it and keeps its cursor.
 
 The reasons: docs/decisions/followers.md.
 """

@@ -17,7 +17,7 @@ from spark_app.units.driver.open_lake import OpenLake
 
 @dataclass(frozen=True)
 class FollowerContext:
-    """What a follower may be made of.
+    """The objects that a follower may need.
 
     Attributes:
         unit_lock: the lock under which units are built.

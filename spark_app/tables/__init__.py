@@ -1,1 +1,1 @@
-"""What a silver table is: its name and columns, `expectations`, `projections`, `references`, and the `sql` of these."""
+"""Silver tables: their names and columns, `expectations`, `projections`, `references`, and the `sql` of these."""

@@ -34,10 +34,12 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorSet,
     OneofDescriptorProto,
 )
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from hypothesis import strategies as st
 
+from spark_app.audit.expected import NotUtf8, TimestampOutOfRange, expected
 from spark_app.model.catalog import Decodable
+from spark_app.model.causes import Cause
 from spark_app.protobuf.schemas.descriptors import digest
 
 SCALARS = [n for n in range(1, 19) if n not in (10, 11, 14)]  # FieldDescriptor.TYPE_*: all but group, message, enum
@@ -305,3 +307,13 @@ def pool_of(decodable: Decodable) -> descriptor_pool.DescriptorPool:
     for file in FileDescriptorSet.FromString(decodable.descriptor_set).file:
         pool.Add(file)
     return pool
+
+
+def row_or_cause(kind: type[Message], payload: bytes, defaults: bool = True) -> object:
+    """The row according to Google's parser, or the cause for which the payload is quarantined."""
+    try:
+        return expected(kind.FromString(payload), defaults)
+    except (DecodeError, NotUtf8):
+        return Cause.DECODE_PAYLOAD
+    except TimestampOutOfRange:
+        return Cause.DECODE_RANGE

@@ -9,6 +9,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from spark_app.model.catalog import Catalog, Decodable, SchemaKey
+from spark_app.protobuf.changes.differences import Change, Version, differences
 from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.schemas.descriptors import compile_sources, digest
 from spark_app.protobuf.schemas.ledger import message_types
@@ -48,3 +49,8 @@ def _pool(descriptor_set: bytes) -> Any:
 def catalog_of(*decodables: Decodable, refused: dict[SchemaKey, tuple[str, str]] | None = None) -> Catalog:
     """A catalog as the ledger builds it, in the order given."""
     return Catalog({d.key: d for d in decodables}, refused or {}, frozenset(), *message_types(decodables))
+
+
+def changes_between(old: bytes, new: bytes) -> list[Change]:
+    """As `differences`, if all columns have the names of their fields."""
+    return differences(Version(old, old), Version(new, new))

@@ -1,4 +1,4 @@
-"""What differs between the settings of this start and those of the one before: the audit log of settings."""
+"""The differences between the settings of this start and those of the one before: the audit log of settings."""
 
 from __future__ import annotations
 

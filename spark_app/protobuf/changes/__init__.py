@@ -1,1 +1,1 @@
-"""What differs between two versions of a schema, and what that does to columns."""
+"""The differences between two versions of a schema, and their effect on columns."""

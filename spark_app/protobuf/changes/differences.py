@@ -90,11 +90,6 @@ class Version:
     decoded: bytes
 
 
-def changes_between(old: bytes, new: bytes) -> list[Change]:
-    """As `differences`, if all columns have the names of their fields."""
-    return differences(Version(old, old), Version(new, new))
-
-
 def differences(old: Version, new: Version) -> list[Change]:
     """The differences between two versions of a schema, in the order of the new version's messages and their field
     numbers.

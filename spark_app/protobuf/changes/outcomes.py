@@ -156,7 +156,7 @@ def _change_with_text(change: Change, severity: Severity, outcome: str) -> Schem
 
 
 def difference(change: Change) -> str:
-    """What has changed, in a few words."""
+    """The change in a few words."""
     return DIFFERENCES.get(change.kind, _retyped)(change)
 
 
@@ -208,7 +208,7 @@ def _outcome(change: Change, fit: Fit, table: pa.Schema) -> str:
 
 
 def _in_gold(change: Change, fit: Fit, key: str) -> str:
-    """What a field that gold needs means for gold."""
+    """The effect on gold, if gold needs the field."""
     before, after = (column is not None and column.path == (key,) for column in (change.before, change.after))
     return (
         f"; gold counts them in the row whose {_short(key)} is NULL" if before and not after and fit == "fits" else ""
@@ -216,7 +216,7 @@ def _in_gold(change: Change, fit: Fit, key: str) -> str:
 
 
 def _landing(change: Change) -> str:
-    """What happens to the values that fit their column."""
+    """The outcome for the values that fit their column."""
     stays = change.before is not None and change.after is not None and change.before.path == change.after.path
     if change.kind == "rename" and stays:
         return f"{_goes_on(change)}, which keeps its name"

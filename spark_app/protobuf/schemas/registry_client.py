@@ -200,7 +200,7 @@ def _tls(settings: RegistrySettings, is_used: bool) -> ssl.SSLContext:
 
 
 def remedy_of(status: int, error: BaseException | None) -> str | None:
-    """What to check if the HTTP status or a failed handshake behind `error` means that access is denied; None if a
+    """The remedy if the HTTP status or a failed handshake behind `error` means that access is denied; None if a
     retry may succeed."""
     if status in LOGIN_STATUS:
         return LOGIN

@@ -173,7 +173,7 @@ class TableProjections:
         return replace(base, own=own, by_origin=by_origin)
 
     def _follow_references(self) -> None:
-        """What was found for other versions of the reference tables is found anew."""
+        """Compute all projections anew: the reference tables have other versions."""
         if self.joins.follow():
             self._numbers = {}
             self.forget()
@@ -236,7 +236,7 @@ class TableProjections:
         ]
 
     def _projection(self, table: Table) -> Projection:
-        """What the settings make of the table's rows."""
+        """The projection of the table by the settings."""
         there, silver = self._names(table.seen), table.by_columns(self._silver)
         general = silver.general_columns(table.name)
         columns = {name: text for name, text in general.items() if self._applies(name, text, there)}

@@ -26,7 +26,7 @@ MOMENT = pa.timestamp("us", "UTC")
 
 
 class _Rows:
-    """What a statement reads: the rows of its current run, which DuckDB requests by Arrow's C interface."""
+    """The input of a statement: the rows of its current run, which DuckDB requests by Arrow's C interface."""
 
     def __init__(self, rows: pa.Table):
         self.now = rows

@@ -12,14 +12,13 @@ from scripts.change_cases import CASES, QUARANTINED, UNROUTED, Case
 from scripts.pages import findings, versions
 from spark_app.model.catalog import Catalog, Decodable
 from spark_app.model.schema_changes import Kind
-from spark_app.protobuf.changes.differences import changes_between
 from spark_app.protobuf.changes.outcomes import Judgement, schema_changes_of
 from spark_app.protobuf.columns.fit import fit, table_columns
 from spark_app.protobuf.decode.decoder import decoder_for
 from spark_app.protobuf.schemas.descriptors import digest
 from spark_app.settings.models import Settings
 from spark_app.tables.route import Routing, route
-from tests.support.protos import PROTO3, catalog_of, compile_text, message_class
+from tests.support.protos import PROTO3, catalog_of, changes_between, compile_text, message_class
 
 ROUTED = Judgement(routing="game_name")
 SENT = [case for case in CASES if case.sent]

@@ -7,9 +7,9 @@ import random
 import pyarrow as pa
 import pytest
 
-from spark_app.protobuf.changes.differences import Change, Column, changes_between
+from spark_app.protobuf.changes.differences import Change, Column
 from tests.support.cost import least_cpu
-from tests.support.protos import PROTO3, compile_text
+from tests.support.protos import PROTO3, changes_between, compile_text
 
 PROTO2 = 'syntax = "proto2";\n'
 

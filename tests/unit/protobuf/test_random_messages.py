@@ -9,12 +9,12 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.audit.expected import row_or_cause, rows_of
+from spark_app.audit.expected import rows_of
 from spark_app.model.catalog import Decodable, DecodeOptions
 from spark_app.model.causes import Cause
 from spark_app.protobuf.decode import Decoder, arrow_schema, decoder_for
 from tests.support.examples import examples
-from tests.support.messages import decodables, distort, payloads_of, pool_of
+from tests.support.messages import decodables, distort, payloads_of, pool_of, row_or_cause
 
 ROWS = 128  # a random schema costs as much as many of its messages
 SEEDS = st.integers(0, 2**32)

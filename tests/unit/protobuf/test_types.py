@@ -6,12 +6,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_app.audit.expected import expected, row_or_cause, rows_of
+from spark_app.audit.expected import expected, rows_of
 from spark_app.model.catalog import DecodeOptions
 from spark_app.model.causes import Cause
 from spark_app.protobuf.columns.types import DEEPEST, has_maps
 from spark_app.protobuf.decode import Decoder, decoder_for
 from spark_app.protobuf.decode.decoder import STRICT
+from tests.support.messages import row_or_cause
 from tests.support.protos import PROTO3, compile_text, message_class
 
 PROTO2 = 'syntax = "proto2";\n'

@@ -24,7 +24,7 @@ from confluent_kafka.serialization import SerializationError
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from google.protobuf.message import Message
 
-from spark_app.audit.expected import row_or_cause, rows_of
+from spark_app.audit.expected import rows_of
 from spark_app.lake.files.local import LocalStorage
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.table_names import TableNames
@@ -32,6 +32,7 @@ from spark_app.tables.route import Routing
 from spark_app.units.worker import task
 from spark_app.units.worker.task_plan import TaskPlan
 from tests.support.frames import batch_of
+from tests.support.messages import row_or_cause
 from tests.support.mutations import GAMES, frames, mutate, schemas
 from tests.support.protos import catalog_of, message_class
 from tests.unit.units.test_task import read_back
