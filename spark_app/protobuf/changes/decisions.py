@@ -88,7 +88,7 @@ def decide_columns(
 
     Args:
         own: the schema as it is registered.
-        known: the other known versions with the names of their columns, see `field_names`.
+        known: the other known versions with the names of their columns, see `declarations.with_names`.
     """
     uses = _uses((beside.decoded, *known))
     names: dict[FieldKey, str] = {}

@@ -83,7 +83,7 @@ class Version:
 
     Attributes:
         registered: with the names of the fields.
-        decoded: with the names of their columns, see `field_names`.
+        decoded: with the names of their columns, see `declarations.with_names`.
     """
 
     registered: bytes

@@ -2,7 +2,7 @@
 
 They cover the type changes that a registry accepts as compatible, and conversions between numbers, because the message
 types of one table may have different number types. A conversion is lossless if converting back gives the same value.
-Inside structs, lists and maps the same conversions apply. For `confluent.type.Decimal` see `decimal_values`.
+Inside structs, lists and maps the same conversions apply. For `confluent.type.Decimal` see `decimals`.
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from spark_app.model.columns import Path
 from spark_app.model.record_schemas import RESERVED
-from spark_app.protobuf.columns.types import WRAPPERS, column_names, is_json, is_map, map_fields, ordered_fields
+from spark_app.protobuf.columns.types import ONE_VALUE, column_names, is_json, is_map, map_fields, ordered_fields
 
-ONE_VALUE = WRAPPERS | {"google.protobuf.Timestamp", "google.protobuf.Duration"}
 Fields = tuple[FieldDescriptor, ...]
 
 

@@ -43,6 +43,7 @@ WRAPPERS = frozenset(
     f"google.protobuf.{kind}Value"
     for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
+ONE_VALUE = WRAPPERS | {"google.protobuf.Timestamp", "google.protobuf.Duration"}  # messages that become one value
 JSON_MESSAGES = frozenset(f"google.protobuf.{name}" for name in ("Any", "Struct", "Value", "ListValue"))
 
 

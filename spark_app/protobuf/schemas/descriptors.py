@@ -1,6 +1,6 @@
 """Compiles a schema's sources to one FileDescriptorSet, with protoc in a child process with limits.
 
-No code is generated or executed: in generated Python, a reference name could inject code into an import line. No name
+No code is generated or executed: in generated Python, an import name could inject code into an import line. No name
 from outside is used as a path: protoc gets a map from import names to numbered files. Files that the registry has
 compiled are passed to protoc together with the texts, so that each file may import any other. protoc accepts a map
 entry in a descriptor only with its own name for it, `ItemsEntry` for the field `items`; Confluent's registry compiles

@@ -3,9 +3,9 @@
 | limit | limited quantity | outcome if exceeded |
 |---|---|---|
 | response size | 5 x `max_text_bytes` per response of the registry, uncompressed | refused |
-| response time | 2 x `registry.timeout_s` for a schema with all its references | waits |
-| `max_text_bytes` | the schema and its references as the registry returns them, UTF-8 | refused |
-| `max_files` | the schema and its references | refused before more are requested |
+| response time | 2 x `registry.timeout_s` for a schema with all its imports | waits |
+| `max_text_bytes` | the schema and its imports as the registry returns them, UTF-8 | refused |
+| `max_files` | the schema and its imports | refused before more are requested |
 | `max_compile_cpu_s` | CPU time of protoc | refused |
 | wall-clock time | `clocks` x `max_compile_cpu_s` for protoc, doubled at each retry | waits: the machine is busy |
 | `max_compile_bytes` | address space of protoc | refused |
@@ -13,7 +13,7 @@
 | `max_messages` | messages of the schema's own file, nested ones included | refused |
 | `max_columns` | columns of one message, nested ones included | refused |
 | `max_total_columns` | columns of all messages of the schema's own file | refused |
-| depth | `typemap.DEEPEST` levels of messages become structs | deeper messages become JSON text |
+| depth | `types.DEEPEST` levels of messages become structs | deeper messages become JSON text |
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
 from spark_app.model.text import one_line
-from spark_app.protobuf.columns.types import WRAPPERS, is_json, is_map, map_fields
+from spark_app.protobuf.columns.types import ONE_VALUE, is_json, is_map, map_fields
 from spark_app.protobuf.decode.numbering import with_nested
 
 IMPORT_NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_./-]{0,254}")
-ONE_COLUMN = WRAPPERS | {"google.protobuf.Timestamp", "google.protobuf.Duration"}
 
 
 class SchemaLookupError(Exception):
@@ -65,7 +64,7 @@ class SchemaLimits:
     clocks: float = 3.0  # wall-clock seconds per second of CPU time
 
     @property
-    def answer_bytes(self) -> int:
+    def response_bytes(self) -> int:
         return 5 * self.max_text_bytes
 
     @property
@@ -152,7 +151,7 @@ def count_columns(message: Descriptor, most: int, above: tuple[str, ...] = ()) -
 
 def _count_value(field: FieldDescriptor, most: int, above: tuple[str, ...]) -> int:
     message = field.message_type
-    if message is None or message.full_name in ONE_COLUMN or is_json(message, above):
+    if message is None or message.full_name in ONE_VALUE or is_json(message, above):
         return 1
     return count_columns(message, most, above)
 

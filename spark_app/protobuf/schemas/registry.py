@@ -1,4 +1,4 @@
-"""Fetches schemas by id, with their references, from any server with Confluent's API.
+"""Fetches schemas by id, with their imports, from any server with Confluent's API.
 
 Output: source files by import name, as .proto text or as a compiled FileDescriptorProto. Servers differ: they return
 the same schema as text (Confluent), in base64 as its serializer registered it (Apicurio), or in base64 on request.
@@ -27,7 +27,7 @@ from spark_app.protobuf.schemas.registry_client import Client, HttpError, Login,
 from spark_app.protobuf.schemas.well_known import is_well_known
 from spark_app.settings.connections import RegistrySettings, context_of, name_in_context, qualify
 
-SAYS_NO = frozenset({400, 404, 410, 422})  # the schema does not exist; other error statuses are not about the schema
+NOT_THERE = frozenset({400, 404, 410, 422})  # the schema does not exist; other error statuses are not about the schema
 MOST_VERSIONS = 1000  # newest versions of a subject; older ones are resolved when a record needs them
 MOST_CONTEXTS = 16  # most contexts in which the subjects of a GUID are looked up
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class SchemaNotFound(SchemaLookupError):
 
 @dataclass
 class Sources:
-    """One schema: its own file under `ROOT`, its references under their import names. `size` is the bytes of all."""
+    """One schema: its own file under `ROOT`, its imports under their names. `size` is the bytes of all."""
 
     size: int = 0
     texts: dict[str, str] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Registry:
 
     def __init__(self, settings: RegistrySettings, caps: SchemaLimits):
         self._login = Login(settings)
-        self._client = Client(settings, self._login, caps.answer_bytes)
+        self._client = Client(settings, self._login, caps.response_bytes)
         self._caps = caps
         self.form = settings.format
         self._context = context_of(settings.subject)
@@ -89,7 +89,7 @@ class Registry:
         self.url = settings.url
 
     def fetch(self, key: int | str, form: str = "") -> Sources:
-        """The schema and all its references. If several references have one import name, the first one is used.
+        """The schema and all its imports. If several schema references have one import name, the first one is used.
 
         Args:
             key: a schema id, or a GUID as text with dashes.
@@ -208,15 +208,13 @@ class Registry:
             return request()
         except HttpError as error:
             message = self._clean(str(error))
-            if error.status in SAYS_NO:
+            if error.status in NOT_THERE:
                 raise SchemaNotFound(message) from None
-            unreachable = _no_answer(f"HTTP {error.status}: {message}", error.status)
-            unreachable.status = error.status
-            raise unreachable from None
+            raise _unreachable(f"HTTP {error.status}: {message}", error.status) from None
         except TooLarge as error:
             raise SchemaInvalid(str(error)) from None
         except Exception as error:  # network, TLS, or a response that is not JSON
-            raise _no_answer(self._clean(f"{type(error).__name__}: {error}"), error=error) from None
+            raise _unreachable(self._clean(f"{type(error).__name__}: {error}"), error=error) from None
 
     def _clean(self, text: str) -> str:
         """The first 500 characters without the secret, which a server may send back: logs and the ledger contain it."""
@@ -229,9 +227,11 @@ def _within(context: str) -> dict[str, str]:
     return {"subject": context} if context else {}
 
 
-def _no_answer(text: str, status: int = 0, error: Exception | None = None) -> RegistryUnreachable:
+def _unreachable(text: str, status: int = 0, error: Exception | None = None) -> RegistryUnreachable:
     remedy = remedy_of(status, error)
-    return RegistryUnreachable(text) if remedy is None else RegistryAccessDenied(text, remedy)
+    unreachable = RegistryUnreachable(text) if remedy is None else RegistryAccessDenied(text, remedy)
+    unreachable.status = status
+    return unreachable
 
 
 def _version_path(reference: SchemaReference, context: str) -> tuple[str, str]:

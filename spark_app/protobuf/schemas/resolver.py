@@ -52,7 +52,7 @@ class Lookup:
     """A schema that compiled.
 
     Attributes:
-        subjects: `Registry.subjects_of`; None if the registry did not answer that request, or forbids it.
+        subjects: `Registry.subjects_of`; None if the registry did not respond to that request, or forbids it.
         before: the version before it, if there is one and somebody wants to know.
     """
 
@@ -67,7 +67,7 @@ class ResolverPool:
     def __init__(self, registry: Registry, caps: SchemaLimits, decider: SchemaDecider | None = None):
         """
         Args:
-            decider: finds the version before a schema. Without an answer to this the schema is not resolved.
+            decider: finds the version before a schema. Until it is known the schema is not resolved.
         """
         self._registry = registry
         self._caps = caps
@@ -75,7 +75,7 @@ class ResolverPool:
         self._first = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
         self._again = ThreadPoolExecutor(1, thread_name_prefix="resolve-again")
         self._lookups: dict[SchemaKey, Future[Lookup]] = {}
-        self._asking = threading.Lock()  # two threads may start lookups
+        self._starting = threading.Lock()  # two threads may start lookups
         self._clocks: dict[SchemaKey, float] = {}  # wall-clock factor of the last attempt, if it timed out
 
     def resolve(self, key: SchemaKey) -> Resolved:
@@ -84,14 +84,14 @@ class ResolverPool:
 
     def look_up(self, key: SchemaKey) -> Future[Lookup]:
         """Start a lookup, or return the running one; see `resolve` for the errors of its result."""
-        with self._asking:
+        with self._starting:
             lookup = self._lookups.get(key)  # another thread may remove it at any time
             if lookup is None:
                 lane = self._again if key in self._clocks else self._first
                 lookup = self._lookups[key] = lane.submit(self._resolve, key)
             return lookup
 
-    def is_asked(self, key: SchemaKey) -> bool:
+    def has_lookup(self, key: SchemaKey) -> bool:
         """True if there is a running or finished lookup."""
         return key in self._lookups
 
@@ -302,7 +302,7 @@ class SchemaResolver:
         due = [
             e
             for e in self.ledger.waiting()
-            if not e.is_paused and (self._resolvers.is_asked(e.key) or self._next_try.get(e.key, 0) <= now)
+            if not e.is_paused and (self._resolvers.has_lookup(e.key) or self._next_try.get(e.key, 0) <= now)
         ]
         limit, self._newly_waiting = self._settings.max_unknown_ids_per_batch + 2 * self._newly_waiting, 0
         since = time.time() - self._settings.unknown_id_grace_s
@@ -321,7 +321,7 @@ class SchemaResolver:
         """Enter the results of the lookups; schemas without a result continue to wait."""
         moved = False
         for key in due:
-            if not self._resolvers.is_asked(key):  # the time was over, or a batch has resolved it meanwhile
+            if not self._resolvers.has_lookup(key):  # the time was over, or a batch has resolved it meanwhile
                 continue
             old = self.ledger.entries.get(key)
             if old is not None and old.outcome != "waiting":  # a batch has resolved it

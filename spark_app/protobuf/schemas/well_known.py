@@ -39,7 +39,7 @@ def confluent_files() -> dict[str, FileDescriptorProto]:
 
 @functools.cache
 def spare_files() -> dict[str, Path]:
-    """Import name -> bundled .proto file, for schemas that import it without a reference."""
+    """Import name -> bundled .proto file, for schemas that import it without a schema reference."""
     name = "buf/validate/validate.proto"
     return {name: Path(__file__).with_name("buf") / "validate" / "validate.proto"}
 

@@ -190,4 +190,4 @@ def test_what_a_batch_has_settled_meanwhile_is_not_settled_again(answers: Answer
 
     assert not schemas.retry_waiting(None, [7], BetweenUnits())
     assert [(e.key, e.outcome) for e in schemas.ledger.entries.values()] == [(7, "decodable"), (8, "decodable")]
-    assert not schemas._resolvers.is_asked(7)  # the next question gets an answer of its own
+    assert not schemas._resolvers.has_lookup(7)  # the next question gets an answer of its own
