@@ -213,11 +213,11 @@ def _inventory(patient: LakeUnderCheck) -> list[Problem]:
         patient.committer,
         layout,
         most_bytes=sys.maxsize,
-        rebuild=lambda name: _ask_rebuild(patient.lake, name),
+        rebuild=lambda name: _request_rebuild(patient.lake, name),
     )
 
 
-def _ask_rebuild(lake: Lake, name: str) -> str:
+def _request_rebuild(lake: Lake, name: str) -> str:
     requests.submit(lake, Request("rebuild", {"names": [name] if name else []}))
     return f"requested a rebuild of {name or 'every table'}"
 
@@ -292,7 +292,7 @@ def _topics(patient: LakeUnderCheck) -> list[Problem]:
     brokers = patient.settings.kafka.brokers
     try:
         if not one_listens(patient.settings.kafka):
-            raise BrokerUnreachable("no broker takes a connection")
+            raise BrokerUnreachable("no broker accepts a connection")
         now = loss.search(patient.manifests.last_ingest, Topics(patient.settings.kafka))
     except UNANSWERED as error:
         return [Problem(f"the topics could not be compared with the lake: {error}", f"Is {brokers} up?", fatal=False)]
@@ -306,7 +306,9 @@ CHECKS: list[Callable[[LakeUnderCheck], list[Problem]]] = [
     _inventory,
     _open_units,
     _checkpoint,
-    lambda p: file_checks.torn(p.lake, p.committer, p.settings.tables.layout, lambda name: _ask_rebuild(p.lake, name)),
+    lambda p: file_checks.torn(
+        p.lake, p.committer, p.settings.tables.layout, lambda name: _request_rebuild(p.lake, name)
+    ),
     lambda p: file_checks.orphans(p.lake, p.manifests, p.committer),
     lambda p: file_checks.ingested(p.lake),
     _scratch,

@@ -80,7 +80,7 @@ def _drop_files(lake: Lake, name: str, keys: list[str]) -> str:
 def _renew_gold(lake: Lake, name: str) -> str:
     done = (
         [lake.set_aside(lake.gold)] if lake.storage.exists(lake.gold) else []
-    )  # first: gold without a definition is recomputed
+    )  # first: gold without its digest is recomputed
     return "; ".join([*done, lake.set_aside(lake.table(name))])
 
 
@@ -116,14 +116,14 @@ def ingested(lake: Lake) -> list[Problem]:
     found = list[Problem]()
     for _ in range(MOST_LOOKS):
         try:
-            _check_taken(lake, Manifests(lake))
+            _check_ingested(lake, Manifests(lake))
             return []
         except ContractError as error:
             found = [Problem(error.what, f"{REMEDY[0].upper()}{REMEDY[1:]}")]
     return found
 
 
-def _check_taken(lake: Lake, manifests: Manifests) -> None:
+def _check_ingested(lake: Lake, manifests: Manifests) -> None:
     """
     Raises:
         ContractError: a start of the app would refuse the ledger.

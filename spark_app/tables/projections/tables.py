@@ -96,11 +96,11 @@ class Table:
         return found if isinstance(found, str) else self.written_problem(self.column(name), found[1])
 
     def written_problem(self, name: str, kind: pa.DataType) -> str | None:
-        """Why the table cannot take a column of the type; None = it can."""
+        """Why the table cannot have a column of the type; None = it can."""
         written = self.written_field(name)
         if written is None:
             return None
-        remedy = f"take another name, or {self.renewal}"
+        remedy = f"choose another name, or {self.renewal}"
         if written.name != name:
             return f"the table {self.name} has the column as {written.name}, and case does not count: {remedy}"
         if differs(kind, written.type):

@@ -237,7 +237,7 @@ def test_a_start_refuses_a_column_that_the_table_has_with_another_type(tmp_path:
     with pytest.raises(ConfigurationError) as refused:
         lake_of(tmp_path / "lake", {}, reference=section(swapped))
     assert str(refused.value) == (
-        "reference.players: country is of the type int64, but the table uno has string in country: take another name, "
+        "reference.players: country is of the type int64, but the table uno has string in country: choose another name, "
         "or run `rebuild uno --renew --yes`"
     )
     lake_of(tmp_path / "lake", {"columns": {"country": "country::VARCHAR"}}, reference=section(swapped))
