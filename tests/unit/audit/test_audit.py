@@ -251,7 +251,7 @@ def test_rows_of_random_messages(
     assert set(verdict.notes) <= {"quarantined as decode_type, which the columns of today do not show: cause"}
 
 
-def test_another_setting_of_defaults_is_said(tmp_path: Path) -> None:
+def test_another_setting_of_defaults_is_reported(tmp_path: Path) -> None:
     lake = SmallLake(tmp_path, carried.ONE, event=COUNTRY)
     lake.take(batch_of([frame(1, shop("Placed", country="de")), frame(1, shop("Placed", country="de", total=1))]))
     lake.settings = lake.settings.model_copy(

@@ -90,14 +90,14 @@ def rich() -> list[bytes]:
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("action", ["drop", "quarantine"])
-def test_a_rule_may_name_columns_of_every_type(tmp_path: Path, check: str, action: str) -> None:
+def test_an_expectation_may_name_columns_of_every_type(tmp_path: Path, check: str, action: str) -> None:
     lake = SmallLake(tmp_path, RICH, expectations={"one": {"check": check, "action": action}})
     report = lake.take(batch_of(rich()))
     assert (report.silver, faults(lake)) == ({"uno": 1}, {})
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_a_rule_may_keep_every_row_out(tmp_path: Path, check: str) -> None:
+def test_an_expectation_may_keep_every_row_out(tmp_path: Path, check: str) -> None:
     """There is no silver table then, which could say the types."""
     rules = {"one": {"check": f"NOT ({check})", "action": "drop"}, "two": {"check": check, "action": "quarantine"}}
     lake = SmallLake(tmp_path, RICH, expectations=rules)
@@ -209,7 +209,7 @@ def lenient(root: Path) -> tuple[SmallLake, str]:
 
 
 @pytest.mark.parametrize("make", [defaults, keys, bare, no_schema, lenient])
-def test_other_settings_are_said(tmp_path: Path, make: Callable[[Path], tuple[SmallLake, str]]) -> None:
+def test_other_settings_are_reported(tmp_path: Path, make: Callable[[Path], tuple[SmallLake, str]]) -> None:
     lake, words = make(tmp_path)
     verdict = lake.audit()
     assert {key for key in verdict.counts if key[0] != "gold"} == set()
@@ -298,7 +298,7 @@ def test_a_failing_row_in_silver_is_misplaced(
 
 
 @pytest.mark.parametrize(("name", "offset"), [("quarantine_events", 1), ("dropped_events", 2)])
-def test_a_row_that_a_replay_added_is_clean_and_its_rules_are_proven(
+def test_a_row_that_a_replay_added_is_clean_and_its_expectations_are_proven(
     lake: SmallLake, tmp_path: Path, name: str, offset: int
 ) -> None:
     move(lake, tmp_path / "other", offset, None)
@@ -311,7 +311,7 @@ def test_a_row_that_a_replay_added_is_clean_and_its_rules_are_proven(
     assert faults(lake)["phantom", "resolved_events"] == 1
 
 
-def test_a_resolved_record_that_no_rule_kept_out_is_a_phantom(lake: SmallLake) -> None:
+def test_a_resolved_record_that_no_expectation_kept_out_is_a_phantom(lake: SmallLake) -> None:
     resolve(lake, "bronze_events", 0)
     assert faults(lake)["phantom", "resolved_events"] == 1
 
@@ -327,7 +327,7 @@ def test_a_row_that_passes_does_not_belong_among_those_kept_out(lake: SmallLake,
     assert discrepancies(lake) == [("misplaced", name, said)]
 
 
-def test_a_dropped_row_that_fails_a_rule_of_quarantine_is_misplaced(lake: SmallLake) -> None:
+def test_a_dropped_row_that_fails_an_expectation_of_quarantine_is_misplaced(lake: SmallLake) -> None:
     row = table(lake, "quarantine_events").to_pylist()[0]
     dropped = table(lake, "dropped_events")
     new = pa.Table.from_pylist([{n: row.get(n) for n in dropped.column_names}], dropped.schema)
@@ -343,7 +343,7 @@ def test_dropped_records_that_are_missing_or_unknown(lake: SmallLake) -> None:
     assert faults(lake) == {("lost", UNO): 1}
 
 
-def test_a_row_is_counted_once_however_many_rules_it_fails(tmp_path: Path) -> None:
+def test_a_row_is_counted_once_however_many_expectations_it_fails(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, {"a": {"check": "bet > 3", "action": "drop"}, "b": {"check": "bet > 4", "action": "drop"}})
     lake.take(batch_of([bet("uno", "a", 5)] * 2))
     file = lake.lake.storage.get(lake.lake.definitions)

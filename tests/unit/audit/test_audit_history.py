@@ -149,7 +149,7 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
         lake.audit()
 
 
-def test_where_an_old_lake_began_is_taken_from_bronze_and_said(tmp_path: Path) -> None:
+def test_where_an_old_lake_began_is_read_from_bronze_and_reported(tmp_path: Path) -> None:
     lake = kinds_lake(tmp_path)
     for first in range(3):
         lake.take(batch_of(KINDS, first=5 + first * len(KINDS)))

@@ -128,7 +128,7 @@ def test_a_ledger_with_a_missing_segment_is_refused(tmp_path: Path) -> None:
         Files(settings_of(tmp_path))
 
 
-def test_a_file_that_cannot_be_read_now_is_not_taken_for_one_that_is_gone(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_now_is_not_reported_as_one_that_is_gone(tmp_path: Path) -> None:
     ledger_of(tmp_path, 2)
     assert list(Files(settings_of(tmp_path)).unproven().values()) == [2]
     (tmp_path / "in").mkdir()

@@ -81,14 +81,14 @@ def test_memory_follows_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("content", [b"", b"damaged" * 9, None], ids=["empty", "damaged", "gone"])
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_that_cannot_be_read_is_emitted(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "a").write_bytes(content)
     with pytest.raises((OSError, pa.ArrowException)):
         GROUPING.reduce(DISK, [str(tmp_path / "a")[1:]])
 
 
-def test_a_column_of_another_kind_is_told(tmp_path: Path) -> None:
+def test_a_column_of_another_kind_is_emitted(tmp_path: Path) -> None:
     path = written(tmp_path / "a", pa.table({"k": ["x"], "n": ["no number"]}))
     with pytest.raises(pa.ArrowException):
         GROUPING.reduce(DISK, [path])

@@ -84,7 +84,7 @@ events.flush()
 
 
 @pytest.mark.parametrize("point", points("spool", "spool.forget"))
-def test_a_crash_neither_loses_nor_doubles_what_was_told(tmp_path: Path, point: str) -> None:
+def test_a_crash_neither_loses_nor_doubles_what_was_emitted(tmp_path: Path, point: str) -> None:
     told: list[str] = []
     maybe = set()
     for life, stored in enumerate(live(tmp_path, TELLING, point)):

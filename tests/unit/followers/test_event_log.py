@@ -126,7 +126,7 @@ def test_a_clock_that_goes_back_hides_no_event(lake: Lake, monkeypatch: pytest.M
     assert [row.message for row in spool.read(lake, "app", last).values()] == ["two"]
 
 
-def test_settings_are_told_with_what_differs_and_without_secrets(lake: Lake) -> None:
+def test_settings_are_emitted_with_what_differs_and_without_secrets(lake: Lake) -> None:
     first = Settings(kafka={"sasl_username": "Okapi"})
     event = settings_event(lake, first)
     assert (event.details["changed"], len(event.details["digest"])) == ({}, 64)
@@ -157,7 +157,7 @@ def test_settings_are_told_with_what_differs_and_without_secrets(lake: Lake) -> 
         (ExitCode.BUG, "stop", "ERROR"),
     ],
 )
-def test_each_end_is_told(lake: Lake, code: ExitCode, kind: str, level: str) -> None:
+def test_each_end_is_emitted(lake: Lake, code: ExitCode, kind: str, level: str) -> None:
     told: list[Event] = []
     settings = Settings()
     life = ProcessLifecycle(lake, settings.run, Status(lake, settings.tables.layout), lambda: None, told.append)
@@ -170,7 +170,7 @@ def test_each_end_is_told(lake: Lake, code: ExitCode, kind: str, level: str) -> 
     assert ("why" in event.message) == (code is not ExitCode.BUG)
 
 
-def test_waiting_is_told_once(lake: Lake) -> None:
+def test_waiting_is_emitted_once(lake: Lake) -> None:
     told: list[Event] = []
     status = Status(lake, Settings().tables.layout, emit=told.append)
     for reason in ("broker x: down", "broker x: down", None):
@@ -178,7 +178,7 @@ def test_waiting_is_told_once(lake: Lake) -> None:
     assert [event.message for event in told] == ["The app waits: broker x: down", "The app goes on"]
 
 
-def test_a_request_is_told_with_who_asked_and_numbers_of_the_result() -> None:
+def test_a_request_is_emitted_with_its_sender_and_numbers_of_the_result() -> None:
     request = Request("replay", {"causes": ["frame_short"]})
     assert "@" in request.asked_by
     started = start_event(request)
@@ -226,7 +226,7 @@ def test_the_queries_of_the_page_run(tmp_path: Path) -> None:
     assert found[1:] == [[("silver_uno_events", 2)], [("frame_magic", 2, "t/0@1")], []]
 
 
-def test_what_becomes_of_schemas_is_told(tmp_path: Path) -> None:
+def test_what_becomes_of_schemas_is_emitted(tmp_path: Path) -> None:
     small = lake_of(tmp_path)
     ledger = small.opened.resolver.ledger
     told: list[Event] = []

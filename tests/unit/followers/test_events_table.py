@@ -90,7 +90,7 @@ def test_rows_rules_and_causes_are_summed_over_the_units_of_a_flush(tmp_path: Pa
     }
 
 
-def test_tables_that_begin_and_columns_that_are_added_are_told_with_their_unit(tmp_path: Path) -> None:
+def test_tables_that_begin_and_columns_that_are_added_are_emitted_with_their_unit(tmp_path: Path) -> None:
     lake = lake_of(tmp_path)
     events = follow(lake)
     take(lake)
@@ -104,7 +104,7 @@ def test_tables_that_begin_and_columns_that_are_added_are_told_with_their_unit(t
     assert grown["details"]["columns"]
 
 
-def test_a_table_that_is_paused_is_told_with_its_unit(tmp_path: Path) -> None:
+def test_a_table_that_is_paused_is_emitted_with_its_unit(tmp_path: Path) -> None:
     lake = lake_of(tmp_path)
     events = follow(lake)
     take(lake, game="poker", latency=13)

@@ -223,7 +223,7 @@ def test_units_that_are_not_durable_are_kept_as_ever(lake: Lake, manifests: Mani
     assert manifests.numbers() == [8, 9, 10]
 
 
-def test_a_follower_holds_so_many_bytes_and_no_more(
+def test_a_follower_keeps_so_many_bytes_and_no_more(
     lake: Lake, manifests: Manifests, capfd: pytest.CaptureFixture[str]
 ) -> None:
     size = len(manifests.read(10).text)
@@ -251,7 +251,7 @@ def test_a_follower_holds_so_many_bytes_and_no_more(
     assert late.taken == left
 
 
-def test_manifests_that_are_kept_anyway_are_not_told_as_removed(
+def test_manifests_that_are_kept_anyway_are_not_reported_as_removed(
     lake: Lake, manifests: Manifests, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run(lake, manifests, Slow(2), most=1).forget(keep=8, durable=10)

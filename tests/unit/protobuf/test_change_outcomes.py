@@ -106,7 +106,7 @@ def said(old: str, new: str) -> list[str]:
     return [change.said for change in schema_changes_of(changes, catalog_of(*versions).columns, ROUTED)]
 
 
-def test_a_rename_is_said_in_plain_words() -> None:
+def test_a_rename_is_reported_in_plain_words() -> None:
     assert said("message Event { int32 score = 1; }", "message Event { int32 points = 1; }") == [
         "field score was renamed to points: new rows fill the column points, and score stays NULL for them"
     ]

@@ -109,7 +109,7 @@ def test_a_change_that_is_only_warned_of_stays_in_the_column() -> None:
     assert found == [["a"], ["a_2"], ["a_2"]]
 
 
-def test_a_new_column_never_has_a_name_that_is_taken() -> None:
+def test_a_new_column_never_has_a_name_that_is_used() -> None:
     assert names("string a = 1; int32 a_2 = 2;", "bytes a = 1; int32 a_2 = 2;")[1] == ["a_3", "a_2"]
     assert names("string a = 1; int32 A_2 = 2;", "bytes a = 1; int32 A_2 = 2;")[1] == ["a_3", "A_2"]
     assert names("string a = 1; int32 a_2 = 2;", "string a = 1;", "bytes a = 1;")[2] == ["a_3"]

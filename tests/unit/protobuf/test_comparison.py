@@ -139,7 +139,7 @@ def test_a_deleted_or_refused_version_is_passed_over(answers: Answers, tmp_path:
     assert (found.version, found.before_version) == (4, 1)
 
 
-def test_a_registry_that_does_not_answer_holds_up_nothing(
+def test_a_registry_that_does_not_answer_delays_nothing(
     answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spark_app.protobuf.changes.comparison.RETRY_S", 0.0)
@@ -171,7 +171,7 @@ def test_a_registry_that_does_not_answer_holds_up_nothing(
     assert [change.kind for change in found.findings] == ["rename"]
 
 
-def test_a_subject_that_was_unknown_when_the_schema_was_resolved_is_asked_for(answers: Answers, tmp_path: Path) -> None:
+def test_a_subject_that_was_unknown_when_the_schema_was_resolved_is_requested(answers: Answers, tmp_path: Path) -> None:
     Subject(answers, V1, V2)
     answer, answers["/schemas/ids/12/versions"] = answers["/schemas/ids/12/versions"], (500, "x")
     schemas = desk(answers, tmp_path)
@@ -183,7 +183,7 @@ def test_a_subject_that_was_unknown_when_the_schema_was_resolved_is_asked_for(an
     assert found.before_version == 1
 
 
-def test_a_schema_without_subject_is_asked_for_once(answers: Answers, tmp_path: Path) -> None:
+def test_a_schema_without_subject_is_requested_once(answers: Answers, tmp_path: Path) -> None:
     answers.schema(11, f"{PROTO3}message Event {{ {V1} }}")
     schemas = desk(answers, tmp_path)
     schemas.resolve_new([11])

@@ -49,7 +49,7 @@ def test_references_are_of_the_context_of_the_schema_that_names_them(answers: An
     assert ("Right" in texts["common.proto"], "Lower" in texts["lower.proto"]) == (True, True)
 
 
-def test_subjects_are_told_without_their_context(answers: Answers) -> None:
+def test_subjects_are_listed_without_their_context(answers: Answers) -> None:
     found = [{"subject": f"{CONTEXT}orders-value", "version": 3}, {"subject": f"{CONTEXT}other", "version": 1}]
     answers[f"/schemas/ids/7/versions?deleted=true&subject={quote(CONTEXT)}"] = (200, found)
     assert registry(answers, f"{CONTEXT}orders-value").subjects_of(7) == {"orders-value": 3, "other": 1}

@@ -224,7 +224,7 @@ def test_a_renewal_gives_a_table_of_an_earlier_release_the_decimal(old: SmallLak
     assert faults(old) == {}
 
 
-def test_rules_and_projections_see_the_number(tmp_path: Path) -> None:
+def test_expectations_and_projections_see_the_number(tmp_path: Path) -> None:
     rules = {"small": {"check": "amount < 100.5", "action": "quarantine"}}
     silver = {"columns": {"twice": "amount * 2"}}
     lake = SmallLake(tmp_path / "lake", DECLARED, expectations=rules, silver=silver)

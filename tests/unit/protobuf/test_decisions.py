@@ -165,7 +165,7 @@ def test_a_decision_is_read_back(answers: Answers, tmp_path: Path) -> None:
         (DEFAULTS, "warning", "new rows fill the column points, and score stays NULL for them"),
     ],
 )
-def test_a_finding_says_what_was_decided(
+def test_a_schema_change_says_what_was_decided(
     answers: Answers, tmp_path: Path, changes: dict[str, str], severity: str, said: str
 ) -> None:
     Subject(answers, V1, V2)

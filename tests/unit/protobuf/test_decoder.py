@@ -260,7 +260,7 @@ message N2 { string b = 1; string B = 2; }
 """
 
 
-def test_names_that_delta_takes_for_the_same_get_their_number() -> None:
+def test_names_that_are_the_same_for_delta_get_their_number() -> None:
     decoder, message = prepare(CLASHING)
     value = message(GAME=5, game=2, Game=3, Game_3=4, _OFFSET=6, _key=7)
     value.n._offset, value.n.a, value.n.A = 1, 3, 2
@@ -273,7 +273,7 @@ def test_names_that_delta_takes_for_the_same_get_their_number() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))
-def test_names_of_our_own_columns_are_taken_on_both_paths(name: str) -> None:
+def test_names_of_our_own_columns_are_used_on_both_paths(name: str) -> None:
     decoder, message = prepare(f"message M {{ int32 {name} = 1; string {name}_1 = 2; }}")
     assert decoder._fast is not None
     for payload in (message(**{name: 4}).SerializeToString(), NO_FIELD + message(**{name: 4}).SerializeToString()):

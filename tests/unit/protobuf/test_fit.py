@@ -49,7 +49,7 @@ def fit_one(kind: pa.DataType, value: Any, column: pa.DataType) -> tuple[list[An
 
 @pytest.mark.parametrize(("kind", "value"), VALUES, ids=[str(kind) for kind, _ in VALUES])
 @pytest.mark.parametrize("column", [kind for kind, _ in VALUES], ids=str)
-def test_every_pair_of_types_places_every_row(kind: pa.DataType, value: Any, column: pa.DataType) -> None:
+def test_every_pair_of_types_routes_every_row(kind: pa.DataType, value: Any, column: pa.DataType) -> None:
     landed, refused = fit_one(kind, value, column)
     assert len(landed) + refused == 2
 

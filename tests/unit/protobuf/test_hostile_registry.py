@@ -225,7 +225,7 @@ def test_answer_about_another_id_says_nothing(answers: Answers) -> None:
     assert registry(answers).fetch(3).size
 
 
-def test_guid_is_asked_for_and_checked(answers: Answers) -> None:
+def test_guid_is_requested_and_checked(answers: Answers) -> None:
     guid, other = "89791762-2336-4186-9674-299b90a802e2", "00000000-2336-4186-9674-299b90a802e2"
     answers[f"/schemas/guids/{guid}"] = (200, GOOD | {"id": 7, "guid": guid.upper()})
     answers[f"/schemas/guids/{other}"] = (200, GOOD | {"id": 7, "guid": guid})
@@ -289,7 +289,7 @@ def test_references_that_are_none_say_nothing(answers: Answers, references: Any)
         registry(answers).fetch(1)
 
 
-def test_too_many_references_are_refused_before_one_is_asked_for(answers: Answers) -> None:
+def test_too_many_references_are_refused_before_one_is_requested(answers: Answers) -> None:
     references = [{"name": f"{i}.proto", "subject": f"s{i}", "version": 1} for i in range(10_000)]
     answers["/schemas/ids/1"] = (200, GOOD | {"references": references})
     with pytest.raises(SchemaInvalid, match="10001 files"):

@@ -121,7 +121,7 @@ def test_entries_count_where_the_schema_is_registered_as_a_descriptor(answers: A
 
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("writer", ["JavaScript", "Python, normalize.schemas"])
-def test_what_another_rule_would_read_is_quarantined_and_names_the_setting(
+def test_what_another_numbering_would_read_is_quarantined_and_names_the_setting(
     answers: Answers, tmp_path: Path, writer: str, strict: bool
 ) -> None:
     """JavaScript's Placed names the map entry, its Cancelled has a field that Placed lacks; Python's Cancelled names
@@ -199,7 +199,7 @@ def test_a_form_that_is_not_known_is_no_guess() -> None:
     assert message(schema, 0) == "shop.Order"
 
 
-def test_deeper_messages_follow_the_rule_at_each_level() -> None:
+def test_deeper_messages_follow_the_numbering_at_each_level() -> None:
     text = PROTO3 + (
         "message A { map<string, B> m = 1; message B { map<int32, int32> n = 1; message C { int32 x = 1; } } }"
     )
@@ -222,7 +222,7 @@ def test_a_key_of_another_message_is_no_key() -> None:
     ]
 
 
-def test_a_bare_message_is_found_by_its_name_under_each_rule(tmp_path: Path) -> None:
+def test_a_bare_message_is_found_by_its_name_under_each_numbering(tmp_path: Path) -> None:
     for number, (numbering, expected) in enumerate({"registered": (0, 1), "descriptor": (0, 2)}.items()):
         ledger = Ledger(open_lake(tmp_path / str(number)), numbering)  # type: ignore[arg-type]
         ledger.add_decodable(1, orders("text", None).descriptor_set, 0.0, "text")
@@ -269,7 +269,7 @@ def test_an_existing_lake_goes_on_as_it_did(tmp_path: Path) -> None:
     assert "decode.message_index" not in json.loads((lake.path(lake.state) / "rules.json").read_text())
 
 
-def test_doctor_names_the_schemas_of_an_existing_lake_that_a_rule_is_about(tmp_path: Path) -> None:
+def test_doctor_names_the_schemas_of_an_existing_lake_that_a_numbering_is_about(tmp_path: Path) -> None:
     lake = old_lake(tmp_path)
     found = [problem for problem in doctor.examine(lake, lake_settings(lake)) if "message indexes" in problem.what]
     assert [(problem.fatal, problem.what.endswith("in the schemas 1")) for problem in found] == [(False, True)]
@@ -286,7 +286,7 @@ def lake_settings(lake: Lake, rule: str = "") -> Settings:
     )
 
 
-def test_audit_finds_rows_that_another_rule_has_placed(tmp_path: Path) -> None:
+def test_audit_finds_rows_that_another_numbering_has_placed(tmp_path: Path) -> None:
     lake = old_lake(tmp_path)
     entries = json.loads((lake.path(lake.schemas) / "ledger.json").read_text())
     (lake.path(lake.schemas) / "ledger.json").write_text(json.dumps([entry | {"form": "text"} for entry in entries]))
@@ -302,7 +302,7 @@ def read_values(lake: Lake) -> list[bytes]:
 
 
 @pytest.mark.parametrize("given", ["", "registered", "descriptor", "without_map_entries"])
-def test_a_lake_keeps_its_rule_whether_or_not_it_is_given_again(tmp_path: Path, given: str) -> None:
+def test_a_lake_keeps_its_numbering_whether_or_not_it_is_given_again(tmp_path: Path, given: str) -> None:
     lake = open_lake(tmp_path)
     check_fixed_settings(lake, settings_of(tmp_path, given))
     kept = given or "registered"
@@ -315,7 +315,7 @@ def test_a_lake_keeps_its_rule_whether_or_not_it_is_given_again(tmp_path: Path, 
     assert numbering_of(lake) == kept
 
 
-def test_doctor_changes_the_rule_on_purpose_only(tmp_path: Path) -> None:
+def test_doctor_changes_the_numbering_on_purpose_only(tmp_path: Path) -> None:
     lake = old_lake(tmp_path)
     record_numbering(lake, lake_settings(lake, "registered"))
     given = lake_settings(lake, "descriptor")
@@ -334,7 +334,7 @@ def desk(answers: Answers, lake: Lake, numbering: Numbering) -> SchemaResolver:
 
 
 @pytest.mark.parametrize("writer", ["Java", "Java, normalize.schemas"])
-def test_a_lake_that_gets_a_rule_asks_how_its_schemas_were_registered(
+def test_a_lake_that_gets_a_numbering_fetches_how_its_schemas_were_registered(
     answers: Answers, tmp_path: Path, writer: str
 ) -> None:
     """Its ledger keeps the order, which decides about columns."""

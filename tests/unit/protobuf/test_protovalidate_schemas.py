@@ -32,13 +32,13 @@ def decoded(decodable: Decodable, payload: bytes) -> tuple[list[dict[str, object
     return table.to_pylist(), decoder._fast is not None
 
 
-def test_rules_need_no_reference_and_change_neither_values_nor_speed() -> None:
+def test_rules_need_no_import_and_change_neither_values_nor_speed() -> None:
     plain, ruled = compile_text(PLAIN), compile_text(RULES)
     payload = message_class(plain, "Order")(id="a", amount=-5, tags=["x", "y", "z"]).SerializeToString()
     assert decoded(ruled, payload) == decoded(plain, payload) == ([{"id": "a", "amount": -5, "tags": [*"xyz"]}], True)
 
 
-def test_rules_of_a_compiled_schema_need_no_reference_either() -> None:
+def test_rules_of_a_compiled_schema_need_no_import_either() -> None:
     files = FileDescriptorSet.FromString(compile_text(RULES).descriptor_set).file
     descriptor_set = compile_sources(Sources(compiled={ROOT: files[-1]}), CAPS)
     assert [file.name for file in FileDescriptorSet.FromString(descriptor_set).file][-2:] == [NAME, files[-1].name]

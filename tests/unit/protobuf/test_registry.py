@@ -95,13 +95,13 @@ def test_versions_that_cannot_be_read_are_left_out(answers: Answers, body: Any, 
     assert registry(answers).subject_versions("s") == known
 
 
-def test_another_address_is_asked_when_one_does_not_answer(answers: Answers) -> None:
+def test_another_address_is_queried_when_one_does_not_answer(answers: Answers) -> None:
     answers.schema(70, PROTO3)
     both = RegistrySettings(url=f"http://127.0.0.1:9, {answers.url}/", timeout_s=30)
     assert Registry(both, CAPS).fetch(70).texts == {ROOT: PROTO3}
 
 
-def test_a_server_that_is_busy_is_asked_once_more(answers: Answers) -> None:
+def test_a_server_that_is_busy_is_queried_once_more(answers: Answers) -> None:
     busy = iter([(503, "x"), (200, {"schemaType": "PROTOBUF", "schema": PROTO3})])
 
     def answer(handler: BaseHTTPRequestHandler) -> None:

@@ -179,7 +179,7 @@ def test_a_start_that_is_refused_goes_on_with_what_it_knows(answers: Answers, tm
         "https://registry:8081/#secret",
     ],
 )
-def test_an_address_that_may_hold_a_secret_is_refused_and_not_shown(
+def test_an_address_that_may_contain_a_secret_is_refused_and_not_shown(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROTOLAKE_REGISTRY__URL", url)
@@ -264,7 +264,7 @@ def test_a_secret_is_read_again_when_it_is_refused(
 
 
 @LOGINS
-def test_no_secret_that_was_sent_is_told(
+def test_no_secret_that_was_sent_is_logged(
     answers: Answers, tmp_path: Path, keys: dict[str, str], header: Header
 ) -> None:
     settings, registry = open_registry(answers, tmp_path, keys)
@@ -279,7 +279,7 @@ def test_no_secret_that_was_sent_is_told(
 
 
 @pytest.mark.parametrize("token", ["", "two words", "two\nlines", "\u00e9"])
-def test_a_file_that_holds_no_token_is_a_setting_and_not_echoed(answers: Answers, tmp_path: Path, token: str) -> None:
+def test_a_file_that_has_no_token_is_a_setting_and_not_echoed(answers: Answers, tmp_path: Path, token: str) -> None:
     with pytest.raises(ConfigurationError, match=r"registry\.token_file") as refused:
         open_registry(answers, tmp_path, {"token_file": "secret"}, token)
     assert not token or token not in str(refused.value)

@@ -193,7 +193,7 @@ def test_reference_that_nobody_imports_does_no_harm(answers: Answers) -> None:
 
 
 @pytest.mark.parametrize("key", [1, "89791762-2336-4186-9674-299b90a802e2"])
-def test_format_is_asked_for_everywhere(answers: Answers, key: int | str) -> None:
+def test_format_is_requested_everywhere(answers: Answers, key: int | str) -> None:
     deep = {"d/base.proto": BASE}
     path = f"/schemas/ids/{key}" if isinstance(key, int) else f"/schemas/guids/{key}"
     reference = {"subject": "base", "version": 1, "name": "d/base.proto"}
@@ -205,7 +205,7 @@ def test_format_is_asked_for_everywhere(answers: Answers, key: int | str) -> Non
     assert sources.compiled.keys() == {"", "d/base.proto"}
 
 
-def test_text_that_protoc_refuses_is_asked_for_compiled(answers: Answers) -> None:
+def test_text_that_protoc_refuses_is_requested_compiled(answers: Answers) -> None:
     good = as_form("nameless", "", PROTO3 + "message M { int32 x = 1; }")
     answers.schema(1, "message M { badly printed }")
     answers["/schemas/ids/1?format=serialized"] = (200, {"schemaType": "PROTOBUF", "schema": good})
@@ -213,7 +213,7 @@ def test_text_that_protoc_refuses_is_asked_for_compiled(answers: Answers) -> Non
     assert len(answers.asked) == 2
 
 
-def test_compiled_form_that_is_none_is_asked_for_as_text(answers: Answers) -> None:
+def test_compiled_form_that_is_none_is_requested_as_text(answers: Answers) -> None:
     answers["/schemas/ids/1?format=serialized"] = (200, {"schemaType": "PROTOBUF", "schema": MANGLED})
     answers.schema(1, PROTO3 + "message M { int32 x = 1; }")
     assert rows(resolve(registry(answers, format="serialized"), 1, CAPS), b"\x08\x05") == [{"x": 5}]

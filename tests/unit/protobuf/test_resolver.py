@@ -75,7 +75,7 @@ def test_a_ledger_that_a_full_disk_did_not_keep_is_kept_the_next_time(answers: A
     assert [entry.key for entry in Ledger(Lake(tmp_path)).waiting()] == [7]
 
 
-def test_what_is_asked_for_again_in_vain_changes_nothing_for_a_pass(answers: Answers, tmp_path: Path) -> None:
+def test_what_is_requested_again_in_vain_changes_nothing_for_a_pass(answers: Answers, tmp_path: Path) -> None:
     schemas = desk(answers, tmp_path)
     schemas.resolve_new([7])
     catalog, written = schemas.ledger.catalog(), (tmp_path / Lake.ledger).stat().st_ino

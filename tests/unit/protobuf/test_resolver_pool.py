@@ -80,7 +80,7 @@ def test_two_bombs_keep_others_waiting_once(answers: Answers, monkeypatch: pytes
     wait(again)
 
 
-def test_records_that_wait_for_a_bomb_do_not_ask_for_it_all_the_time(
+def test_records_that_wait_for_a_bomb_do_not_request_it_all_the_time(
     answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resolver, "PAUSE", 1000)

@@ -92,7 +92,7 @@ def test_the_own_file_stays_text_where_only_its_reference_does_not_compile(answe
     assert message(decodable(resolved, "registered"), 0, 0) == "whole.Whole.Inner"
 
 
-def test_compiled_forms_are_asked_for_alone_where_the_setting_wants_them(answers: Answers) -> None:
+def test_compiled_forms_are_requested_alone_where_the_setting_wants_them(answers: Answers) -> None:
     answers["/schemas/ids/1"] = (200, {"schemaType": "PROTOBUF", "schema": "no protobuf"})
     answers["/schemas/ids/1?format=serialized"] = (200, {"schemaType": "PROTOBUF", "schema": serialized(part_file())})
     resolved = resolve(registry(answers, format="serialized"), 1, CAPS)
@@ -101,7 +101,7 @@ def test_compiled_forms_are_asked_for_alone_where_the_setting_wants_them(answers
     assert message(decodable(resolved, "registered"), 0) == "parts.Part"
 
 
-def test_what_protoc_says_against_both_forms_is_told(answers: Answers) -> None:
+def test_what_protoc_says_against_both_forms_is_reported(answers: Answers) -> None:
     answers["/schemas/ids/1"] = (200, {"schemaType": "PROTOBUF", "schema": "message A { first no }"})
     torn = FileDescriptorProto(name="a.proto", message_type=[{"name": "A", "field": [{"name": "x", "number": 1}]}])
     torn.message_type[0].field[0].type_name = "Nowhere"

@@ -67,7 +67,7 @@ def test_a_new_version_in_a_subject_named_after_a_message_of_the_tables_is_a_bum
     assert schemas.bumps(schemas.resolve_new([7]), [known]) == [7]
 
 
-def test_what_a_wrapper_holds_is_a_bump_where_the_tables_have_its_message(answers: Answers, tmp_path: Path) -> None:
+def test_what_a_wrapper_contains_is_a_bump_where_the_tables_have_its_message(answers: Answers, tmp_path: Path) -> None:
     register(answers, 7, "game-of-somebody")
     schemas = desk(answers, tmp_path, Subjects(("orders-value",), ("orders",), wrapped=True))
     assert schemas.resolve_new([7]) == [7]
@@ -101,7 +101,7 @@ def test_versions_are_those_of_the_first_configured_subject_that_has_the_schema(
     assert Ledger(Lake(tmp_path)).versions() == {"1": 1, "2": 2}
 
 
-def test_nobody_is_asked_again_for_the_version_of_a_foreign_schema(answers: Answers, tmp_path: Path) -> None:
+def test_nobody_is_queried_again_for_the_version_of_a_foreign_schema(answers: Answers, tmp_path: Path) -> None:
     register(answers, 3, "foreign-value")
     schemas = desk(answers, tmp_path)
     schemas.resolve_new([3])
@@ -112,7 +112,7 @@ def test_nobody_is_asked_again_for_the_version_of_a_foreign_schema(answers: Answ
     assert answers.asked == [*asked, "/schemas/ids/3/versions"]
 
 
-def test_a_version_is_asked_for_until_the_registry_answers(answers: Answers, tmp_path: Path) -> None:
+def test_a_version_is_requested_until_the_registry_answers(answers: Answers, tmp_path: Path) -> None:
     register(answers, 7, "orders-value")
     answer, answers["/schemas/ids/7/versions"] = answers["/schemas/ids/7/versions"], (500, "x")
     schemas = desk(answers, tmp_path)
@@ -135,7 +135,7 @@ def test_all_configured_subjects_are_learnt(answers: Answers, tmp_path: Path) ->
     assert schemas.resolve_new([1, 2]) == []
 
 
-def test_versions_can_be_asked_for_while_schemas_are_met(answers: Answers, tmp_path: Path) -> None:
+def test_versions_can_be_requested_while_schemas_are_met(answers: Answers, tmp_path: Path) -> None:
     """The main thread asks, the thread of the query meets."""
     schemas = desk(answers, tmp_path)
     for key in range(1, 2000):

@@ -124,7 +124,7 @@ def test_rows_of_each_definition_are_checked(tmp_path: Path) -> None:
     assert counts(backtest(lake.settings), "low") == {UNO: (3, 0, 2)}
 
 
-def test_only_the_named_rules_and_the_tables_of_a_rule_are_checked(tmp_path: Path) -> None:
+def test_only_the_named_expectations_and_the_tables_of_an_expectation_are_checked(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, {})
     lake.take(batch_of([bet("uno", "a", 9), bet("hearts", "a", 1)]))
     settings = with_rules(lake, a="bet > 5", b=("bet > 5", "hearts", "chess"), c=("bet > 5", "chess"), bad="nosuch > 5")

@@ -148,9 +148,7 @@ def test_a_table_that_is_gone_is_rebuilt(lake: Lake, name: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("how", ["torn", "gone"])
-def test_a_broken_file_of_silver_is_taken_out_and_rebuilt(
-    lake: Lake, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_file_of_silver_is_removed_and_rebuilt(lake: Lake, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark_app.recovery.executor.execute", lambda *_: {})
     monkeypatch.setattr(doctor, "MOST_ROUNDS", 1)
     path = last_file(lake, "silver_a_events")

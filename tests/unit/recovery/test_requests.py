@@ -36,7 +36,7 @@ def test_requests_are_executed_in_the_order_in_which_they_came(tmp_path: Path) -
     assert [path.name for path in lake.path(lake.requests).iterdir()] == [f"{asked[1].id}.json"]
 
 
-def test_a_damaged_request_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_damaged_request_delays_nobody(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     (lake.path(lake.requests) / "abc.json").write_text("{")
     (lake.path(lake.requests) / "abd.json").write_text('{"kind": "replay", "of a newer version": 1}')
@@ -58,7 +58,7 @@ def test_a_request_is_answered_under_the_name_of_its_file(tmp_path: Path) -> Non
     assert [path.name for path in lake.path(lake.requests).iterdir()] == ["abc.result.json"]
 
 
-def test_answers_that_nobody_takes_are_forgotten(tmp_path: Path) -> None:
+def test_answers_that_nobody_reads_are_forgotten(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     for _ in range(requests.KEPT_RESULTS + 5):
         request = Request("replay", {})
@@ -143,7 +143,7 @@ def test_a_command_that_waits_in_vain_leaves_its_request(tmp_path: Path, interru
     assert re.search(r"requested +replay .*remove .*\nrequested +rebuild", out)
 
 
-def test_a_damaged_status_is_told(tmp_path: Path) -> None:
+def test_a_damaged_status_is_reported(tmp_path: Path) -> None:
     lake = open_lake(tmp_path / "lake")
     lake.path(lake.status).write_text("{")
     command = start(tmp_path, "status")

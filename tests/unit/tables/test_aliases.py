@@ -85,7 +85,7 @@ def rule(check: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["score", "points", "Points"])
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
-def test_a_rule_names_an_alias_by_either_name(
+def test_an_expectation_names_an_alias_by_either_name(
     answers: Answers, tmp_path: Path, name: str, order: tuple[int, int]
 ) -> None:
     game = Game(answers, tmp_path, SCORE, POINTS, rename="alias")
@@ -110,7 +110,7 @@ def file_of(fields: str) -> str:
     return f"message Event {{ {HEAD}{fields} }} {OTHER}"
 
 
-def test_a_rule_is_bound_when_its_alias_comes(answers: Answers, tmp_path: Path) -> None:
+def test_an_expectation_is_bound_when_its_alias_comes(answers: Answers, tmp_path: Path) -> None:
     """Before, the column of another message has the name, which is NULL in the table."""
     game = Game(answers, tmp_path, file_of(SCORE), file_of(POINTS), rename="alias")
     game.lake.reopen(expectations=rule("points IS NULL OR points > 5"))

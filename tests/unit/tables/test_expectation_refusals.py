@@ -370,5 +370,5 @@ def test_a_refusal_says_what_is_wrong(check: str, says: str) -> None:
     assert says in said_of(check)
 
 
-def test_a_refusal_names_its_rule() -> None:
+def test_a_refusal_names_its_expectation() -> None:
     assert said_of("nosuch", "a" * 64).startswith(f"expectations.{'a' * 64}.check: ")

@@ -86,7 +86,7 @@ def test_each_action(tmp_path: Path) -> None:
     assert (counts["dropped"], counts["expectations"]) == (2, report.expectations)
 
 
-def test_a_lake_without_rules_has_no_trace_of_them(tmp_path: Path) -> None:
+def test_a_lake_without_expectations_has_no_trace_of_them(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, {})
     lake.take(batch_of([bet("uno", "", None), b"junk"]))
     assert "_definition" not in pl.read_delta(str(lake.lake.path("silver_uno_events"))).columns
@@ -103,7 +103,7 @@ def test_a_column_that_the_rows_version_lacks_is_null(tmp_path: Path) -> None:
     assert rows(lake, "dropped_events", "offset") == [(1,)]
 
 
-def test_a_rule_names_the_columns_about_the_record(tmp_path: Path) -> None:
+def test_an_expectation_names_the_columns_about_the_record(tmp_path: Path) -> None:
     rules = {"first": {"check": "_partition = 0 AND _offset < 1 AND _topic = 't' AND _schema_id = 7", "action": "drop"}}
     lake = lake_of(tmp_path, rules)
     lake.take(batch_of([bet("uno", "a", 9), bet("uno", "b", 9), bet("uno", "c", 9, decodable=LATER)]))
@@ -117,7 +117,7 @@ def test_a_column_of_the_lineage_that_no_row_has_is_null(tmp_path: Path, column:
     assert (report.silver, report.dropped) == ({"uno": 2}, 0)
 
 
-def test_a_rule_without_columns(tmp_path: Path) -> None:
+def test_an_expectation_without_columns(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, {"never": {"check": "1 = 2", "action": "quarantine"}})
     lake.take(batch_of([bet("uno", "a", 9)] * 3))
     assert lake.lake.tables() == ["bronze_events", "quarantine_events"]
@@ -143,7 +143,7 @@ def test_definitions_are_numbered_once_and_for_ever(tmp_path: Path) -> None:
         record(lake, one)
 
 
-def test_rules_that_change_apply_to_later_rows(tmp_path: Path) -> None:
+def test_expectations_that_change_apply_to_later_rows(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, {"positive": {"check": "bet > 0", "action": "drop"}})
     lake.take(batch_of([bet("uno", "a", 0), bet("uno", "b", 1)]))
     lake.opened.expectations.of_settings = record(
@@ -274,14 +274,14 @@ def test_rows_land_however_many_fail_beside_them(tmp_path: Path, failing: tuple[
         ({"check": "weight > 0", "action": "warn", "tables": ["uno"]}, r"expectations\.one\.check: .*"),
     ],
 )
-def test_a_rule_that_cannot_be_is_refused(tmp_path: Path, rule: dict[str, Any], said: str) -> None:
+def test_an_expectation_that_cannot_be_is_refused(tmp_path: Path, rule: dict[str, Any], said: str) -> None:
     text = "message Horse { string game_name = 1; bytes weight = 2; }"
     lake = SmallLake(tmp_path, BETS, compile_text(PROTO3 + text, schema_id=9), expectations={"one": rule})
     with pytest.raises(ConfigurationError, match=said):
         lake.units.check_expectations()
 
 
-def test_a_rule_only_has_to_fit_its_own_tables(tmp_path: Path) -> None:
+def test_an_expectation_only_has_to_fit_its_own_tables(tmp_path: Path) -> None:
     horses = compile_text(
         PROTO3 + "message Bet { string game_name = 1; string bet = 3; string breed = 5; }", schema_id=9
     )
@@ -297,7 +297,7 @@ def test_a_rule_only_has_to_fit_its_own_tables(tmp_path: Path) -> None:
     assert rows(lake, "silver_uno_events", "_offset") == [(0,)]
 
 
-def test_rules_are_read_before_there_is_a_schema(tmp_path: Path) -> None:
+def test_expectations_are_read_before_there_is_a_schema(tmp_path: Path) -> None:
     lake = SmallLake(tmp_path, expectations={"one": {"check": "random() > 0.5", "action": "drop"}})
     with pytest.raises(ConfigurationError, match=r"expectations\.one\.check: random\(\)"):
         lake.units.check_expectations()

@@ -108,7 +108,7 @@ def test_all_rows_of_the_unit_and_later_ones_wait_and_other_tables_go_on(tmp_pat
     assert faults(lake) == {}
 
 
-def test_a_pause_survives_a_restart_and_ends_with_a_changed_rule(tmp_path: Path) -> None:
+def test_a_pause_survives_a_restart_and_ends_with_a_changed_expectation(tmp_path: Path) -> None:
     lake = PausableLake(tmp_path, SANE)
     lake.send(bad("uno"), good("hearts"))
     lake.restart(SANE)
@@ -125,7 +125,7 @@ def test_a_pause_survives_a_restart_and_ends_with_a_changed_rule(tmp_path: Path)
 
 
 @pytest.mark.parametrize("rules", [{}, {"other": {"check": "bet > 0", "action": "drop"}}])
-def test_a_rule_that_is_gone_lets_the_rows_in(tmp_path: Path, rules: dict[str, Any]) -> None:
+def test_an_expectation_that_is_gone_lets_the_rows_in(tmp_path: Path, rules: dict[str, Any]) -> None:
     lake = PausableLake(tmp_path, SANE)
     lake.send(bad("uno"), good("uno"), bad("hearts"))
     assert set(lake.paused) == {"uno", "hearts"}
@@ -135,14 +135,14 @@ def test_a_rule_that_is_gone_lets_the_rows_in(tmp_path: Path, rules: dict[str, A
     assert faults(lake) == {}
 
 
-def test_a_description_or_another_rule_does_not_end_a_pause(tmp_path: Path) -> None:
+def test_a_description_or_another_expectation_does_not_end_a_pause(tmp_path: Path) -> None:
     lake = PausableLake(tmp_path, SANE)
     lake.send(bad("uno"))
     lake.restart({"sane": SANE["sane"] | {"description": "words"}, "more": {"check": "bet > 0", "action": "drop"}})
     assert (lake.drain(), set(lake.paused)) == (0, {"uno"})
 
 
-def test_rows_that_fail_the_changed_rule_pause_the_table_again(tmp_path: Path) -> None:
+def test_rows_that_fail_the_changed_expectation_pause_the_table_again(tmp_path: Path) -> None:
     lake = PausableLake(tmp_path, SANE)
     lake.send(good("uno"), bet("uno", "c", 5000), bad("uno"))
     lake.restart({"sane": SANE["sane"] | {"check": "bet < 1000"}})
@@ -192,7 +192,7 @@ def test_resume_of_what_is_not_paused(tmp_path: Path) -> None:
         lake.resume("hearts", "land")
 
 
-def test_what_becomes_of_rows_that_fail_other_rules(tmp_path: Path) -> None:
+def test_what_becomes_of_rows_that_fail_other_expectations(tmp_path: Path) -> None:
     """They wait with the others; the rules that are then in force decide."""
     lake = PausableLake(tmp_path, STRICT)
     report = lake.send(bet("uno", "", 5), bet("uno", "", 500), good("uno"))
@@ -203,7 +203,7 @@ def test_what_becomes_of_rows_that_fail_other_rules(tmp_path: Path) -> None:
     assert faults(lake) == {}
 
 
-def test_records_that_wait_for_a_schema_are_held_once_it_is_known(tmp_path: Path) -> None:
+def test_records_that_wait_for_a_schema_wait_for_the_table_once_it_is_known(tmp_path: Path) -> None:
     lake = PausableLake(tmp_path, SANE)
     lake.send(bad("uno"), good("hearts"))
     lake.send(good("uno"), good("hearts"), land_only=True)

@@ -92,7 +92,7 @@ def test_every_row_is_proven_by_its_own_definition(tmp_path: Path) -> None:
     assert faults(lake) == {}
 
 
-def test_a_definition_holds_the_fingerprint_of_the_key_alone(tmp_path: Path) -> None:
+def test_a_definition_has_the_fingerprint_of_the_key_alone(tmp_path: Path) -> None:
     lake = lake_of(tmp_path / "lake")
     lake.take(batch_of([event("uno", "a"), event("poker", "b")]))
     stored = read_durable(lake.lake.storage, Lake.definitions) or {}
@@ -136,7 +136,7 @@ def test_a_column_of_all_tables_is_left_out_where_nothing_is_there_for_it(tmp_pa
     assert faults(lake) == {}
 
 
-def test_rules_see_the_row_as_it_was_sent(tmp_path: Path) -> None:
+def test_expectations_see_the_row_as_it_was_sent(tmp_path: Path) -> None:
     rules = {
         "known": {"check": "gamer_id IN ('a', 'b')", "action": "quarantine"},
         "phone": {"check": "device_id LIKE 'phone%'", "action": "warn", "tables": ["uno"]},
@@ -211,7 +211,7 @@ def test_the_audit_finds_a_damaged_column(tmp_path: Path, damage: str) -> None:
     assert faults(lake) == {("altered", UNO): 1}
 
 
-def test_the_audit_finds_a_row_that_a_rule_keeps_out(tmp_path: Path) -> None:
+def test_the_audit_finds_a_row_that_an_expectation_keeps_out(tmp_path: Path) -> None:
     rules = {"known": {"check": "gamer_id <> 'a'", "action": "quarantine"}}
     lake = lake_of(tmp_path / "lake", expectations=rules)
     lake.take(batch_of([event("uno", "b")]))

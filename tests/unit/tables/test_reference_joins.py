@@ -80,7 +80,7 @@ def test_expressions_see_joined_columns(tmp_path: Path) -> None:
     assert faults(lake) == {}
 
 
-def test_rules_judge_the_row_as_it_was_sent(tmp_path: Path) -> None:
+def test_expectations_judge_the_row_as_it_was_sent(tmp_path: Path) -> None:
     rules = {"no_country": {"check": "country = ''", "action": "quarantine"}}
     path = write(tmp_path, ("ann", "FR", 1))
     lake = lake_of(tmp_path / "lake", {}, reference=section(path), expectations=rules)
@@ -237,8 +237,8 @@ def test_a_start_refuses_a_column_that_the_table_has_with_another_type(tmp_path:
     with pytest.raises(ConfigurationError) as refused:
         lake_of(tmp_path / "lake", {}, reference=section(swapped))
     assert str(refused.value) == (
-        "reference.players: country is of the type int64, but the table uno has string in country: choose another name, "
-        "or run `rebuild uno --renew --yes`"
+        "reference.players: country is of the type int64, but the table uno has string in country: choose another "
+        "name, or run `rebuild uno --renew --yes`"
     )
     lake_of(tmp_path / "lake", {"columns": {"country": "country::VARCHAR"}}, reference=section(swapped))
 

@@ -49,7 +49,7 @@ def stand(tmp_path: Path) -> Stand:
 ANN, BOB = {KEY: "ann", "country": "FR", "tier": 1}, {KEY: "bob", "country": None, "tier": 2}
 
 
-def test_a_new_version_is_taken_over(stand: Stand) -> None:
+def test_a_new_version_is_used(stand: Stand) -> None:
     tables = stand.follow()
     tables.versions()
     assert stand.rows(tables) == [ANN, BOB]
@@ -171,7 +171,7 @@ def test_a_full_disk_leaves_the_last_good_version(stand: Stand, monkeypatch: pyt
     assert stand.rows(tables) == [ANN | {"tier": 7}]
 
 
-def test_a_table_that_does_not_answer_holds_up_one_unit(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_does_not_answer_delays_one_unit(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = threading.Event()
     version = source_table.SourceTable.version
     tables = stand.follow()

@@ -222,7 +222,7 @@ def test_whole_numbers_find_their_rows() -> None:
         assert joining.Index(reference).look_up(pa.chunked_array([asked], kind)).to_pylist() == expected
 
 
-def test_numbers_that_the_other_type_cannot_hold_find_no_row() -> None:
+def test_numbers_that_the_other_type_cannot_have_find_no_row() -> None:
     low, high, beyond = 2**63 - 1, 2**63, 2**64 - 1
     reference = pa.record_batch({"key": pa.array([low, 0]), "value": [1, 2]})
     found = joining.Index(reference).look_up(pa.chunked_array([[low, high, beyond, 0]], pa.decimal128(20, 0)))

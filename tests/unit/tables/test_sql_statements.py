@@ -78,7 +78,7 @@ def test_the_oldest_statement_makes_room(monkeypatch: pytest.MonkeyPatch) -> Non
         assert con.sql("SELECT count(*) FROM duckdb_views() WHERE NOT internal").fetchall()[0][0] <= 3
 
 
-def test_no_rows_are_held_after_their_check() -> None:
+def test_no_rows_are_kept_after_their_check() -> None:
     def check_rows() -> None:
         failures(pa.table({"n": np.arange(1_000_000)}), ["n >= 0"])
 
