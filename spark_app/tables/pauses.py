@@ -114,7 +114,7 @@ def _begins(name: str, pause: Pause, before: Pauses) -> bool:
     return name not in before or before[name].since != pause.since
 
 
-def say_changes(before: Pauses, after: Pauses) -> None:
+def log_changes(before: Pauses, after: Pauses) -> None:
     """Log which tables a unit paused, and whose rows have all been let in."""
     for name, pause in after.items():
         if _begins(name, pause, before):

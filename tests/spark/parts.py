@@ -76,7 +76,7 @@ class Parts:
         self.ingest = self.new_ingest()
         self.deferred = DeferredDecoder(spark, self.opened, self.units, lock)
         self.gold = Gold(AggregateComputer(spark, self.lake.storage, self.settings), self.opened, lock)
-        self.service = RequestExecutor(spark, self.opened, self.units, self.gold, lock, placed=self.status.recovered)
+        self.service = RequestExecutor(spark, self.opened, self.units, self.gold, lock, on_step=self.status.recovered)
 
     def new_ingest(self, *confirm: Callable[[dict[str, str]], None]) -> Ingest:
         """One that takes what is given."""

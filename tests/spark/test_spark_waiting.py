@@ -181,8 +181,8 @@ def test_the_lock_is_only_held_for_the_unit(new_parts: NewParts, answers: Answer
     parts.take(unknown)
     lock, held = parts.unit_lock, []
 
-    read_counts, wait_for = parts.deferred._waiting.read_counts, parts.schemas._resolvers.ask
+    read_counts, wait_for = parts.deferred._waiting.read_counts, parts.schemas._resolvers.look_up
     parts.deferred._waiting.read_counts = lambda: held.append(lock.locked()) or read_counts()
-    parts.schemas._resolvers.ask = lambda key: held.append(lock.locked()) or wait_for(key)
+    parts.schemas._resolvers.look_up = lambda key: held.append(lock.locked()) or wait_for(key)
     assert parts.deferred.step(None) is None
     assert held[:3] == [False, False, False]

@@ -41,7 +41,7 @@ from spark_app.tables.comments import TableComments
 from spark_app.tables.definitions import projections_of
 from spark_app.tables.expectations.in_force import ExpectationsInForce
 from spark_app.tables.fixed_settings import check_fixed_settings, record_numbering
-from spark_app.tables.pauses import PausedTables, pause_events, say_changes
+from spark_app.tables.pauses import PausedTables, log_changes, pause_events
 from spark_app.tables.projections.tables import TableProjections
 from spark_app.units.worker.table_rows import count_values
 
@@ -259,7 +259,7 @@ class OpenLake:
             source = {**source, "pauses": {name: vars(pause) for name, pause in pauses.items()}}
         events = pause_events(self.settings.tables.layout, before, pauses)
         self.units.commit(report, kind, source, self.resolver.ledger, deferred, events)
-        say_changes(before, pauses)
+        log_changes(before, pauses)
 
 
 def count_rows(opened: OpenLake) -> dict[str, int]:

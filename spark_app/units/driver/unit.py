@@ -30,7 +30,7 @@ from spark_app.model.pauses import FailedRow, wait_text
 from spark_app.model.reports import Report, add_counts
 from spark_app.protobuf.columns.fit import table_columns
 from spark_app.tables.comments import own_columns
-from spark_app.tables.expectations.types import check_expectations_fit
+from spark_app.tables.expectations.in_force import check_expectations_fit
 from spark_app.tables.route import Routing
 from spark_app.units.driver.decode_plan import make_plan
 from spark_app.units.driver.job_input import Records

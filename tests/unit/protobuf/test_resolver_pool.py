@@ -90,4 +90,4 @@ def test_records_that_wait_for_a_bomb_do_not_request_it_all_the_time(
         for _ in range(3):
             assert not schemas.retry_waiting(None)
             time.sleep(1.1)
-    assert answers.pool.count("/schemas/ids/5") == 2
+    assert answers.asked.count("/schemas/ids/5") == 2

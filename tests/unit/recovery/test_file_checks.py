@@ -60,7 +60,7 @@ def test_a_ledger_in_order_is_left_alone(lake: Lake) -> None:
 def test_a_lake_of_topics_has_no_ledger(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "topics")
     lake.prepare()
-    assert file_checks.taken(lake) == []
+    assert file_checks.ingested(lake) == []
 
 
 def test_a_damaged_segment_is_named(lake: Lake) -> None:
