@@ -50,7 +50,7 @@ def test_a_store_is_started_for_a_bucket_that_no_setting_places(tmp_path: Path) 
         "PROTOLAKE_STORE__CREDENTIALS_FILE": str(tmp_path / "objects" / "credentials"),
     }
     moved = in_bucket(tmp_path, "--object-store-port", "8444")
-    assert (moved.lake_address.endpoint, moved.lake_address.local) == ("http://127.0.0.1:8444", local)
+    assert (moved.address.endpoint, moved.address.local) == ("http://127.0.0.1:8444", local)
 
 
 def test_each_lake_has_a_folder_of_its_own_on_the_machine(tmp_path: Path) -> None:
