@@ -159,13 +159,10 @@ def _explain(error: Any, found: Found) -> str:
     if error["type"] == "extra_forbidden":
         named = NAMED.get(str(location[0])) if len(location) > 2 else None
         own = [f"{location[0]}.{location[1]}.{field}" for field in named[0].model_fields] if named else []
-        return f"{key}: no such setting; {_like(key, [*_keys(), *own])}"
+        known = [f"{section}.{name}" for section, model in sections().items() for name in model.model_fields]
+        return f"{key}: no such setting; {_like(key, [*known, *own])}"
     got = "" if key in WITH_ADDRESSES else f", got {_start(error['input'])!r}"
     return f"{key}{old}: {error['msg']}{got}"
-
-
-def _keys() -> list[str]:
-    return [f"{section}.{key}" for section, model in sections().items() for key in model.model_fields]
 
 
 def _like(name: str, known: Iterable[str]) -> str:

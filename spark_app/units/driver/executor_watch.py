@@ -117,7 +117,7 @@ class ExecutorScaling:
         # Each time, because a master that was restarted has forgotten it and gives the app all free cores.
         answers = jvm.request_executors(self._session, wanted)
         if answers and wanted != self._asked:
-            self._say(wanted, len(works))
+            self._report(wanted, len(works))
             self._asked = wanted
         if answers and len(works) > wanted:  # some may be busy, and are given back at a later look
             self._release(works, len(works) - wanted)
@@ -136,10 +136,10 @@ class ExecutorScaling:
             idle = sorted((name for name, work in works.items() if not work.running), key=int, reverse=True)
             jvm.release_executors(self._session, idle[:surplus])
 
-    def _say(self, wanted: int, now: int) -> None:
+    def _report(self, wanted: int, now: int) -> None:
         log.info("executors", wanted=wanted, now=now)
-        said = f"The app asks the cluster for {wanted:,} executors; it has {now:,}"
-        self._emit(Event("executors", said, details={"wanted": wanted, "now": now}))
+        text = f"The app asks the cluster for {wanted:,} executors; it has {now:,}"
+        self._emit(Event("executors", text, details={"wanted": wanted, "now": now}))
 
 
 class ExecutorWatch:
