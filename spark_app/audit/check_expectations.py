@@ -88,7 +88,7 @@ def check_sent(chunk: Chunk, piece: Piece, table: str, number: int) -> np.ndarra
 
 def find_failures(chunk: Chunk, piece: Piece) -> Failures:
     """The failures of the piece's records that expectations once kept out of silver, each by the definition that its
-    row names. What the row says is taken for true, and noted, if other settings of the app explain it."""
+    row names. The claim of the row counts, and is noted, if other settings of the app explain it."""
     groups: dict[tuple[str, int], list[int]] = defaultdict(list)
     for position, (record, table) in enumerate(zip(piece.rows, piece.tables, strict=True)):
         claim = chunk.claims.get(record)

@@ -120,7 +120,7 @@ class Claim(NamedTuple):
 def claims_of(rows: pa.Table) -> list[Claim]:
     """For each row its claim; a table without such rows has no columns for it."""
     columns = (rows[n].to_pylist() if n in rows.column_names else [None] * len(rows) for n in Claim._fields)
-    return [Claim(*said) for said in zip(*columns, strict=True)]
+    return [Claim(*claims) for claims in zip(*columns, strict=True)]
 
 
 def is_read_differently(chunk: Chunk, piece: Piece, position: int) -> bool:
@@ -256,8 +256,8 @@ class Chunk:
         for name in (self.snapshot.layout.quarantine, self.snapshot.layout.dropped):
             table = self.tables.get(name)
             if table is not None:
-                said = zip(self.record_at[table.slots].tolist(), claims_of(table.rows), strict=True)
-                found |= {record: claim for record, claim in said if record >= 0 and claim.definition is not None}
+                claims = zip(self.record_at[table.slots].tolist(), claims_of(table.rows), strict=True)
+                found |= {record: claim for record, claim in claims if record >= 0 and claim.definition is not None}
         return found
 
     def excuse_unread(self, record: int) -> str:

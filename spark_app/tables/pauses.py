@@ -103,8 +103,8 @@ def pause_events(layout: TableNames, before: Pauses, after: Pauses) -> list[Even
     for name, pause in after.items():
         if _begins(name, pause, before):
             table, details = layout.silver_of(name), {"rule": pause.rule, "record": pause.record}
-            said = f"Table {table} is paused: {pause.record} fails {pause.rule}"
-            found.append(Event("paused", said, "ERROR", table, details))
+            text = f"Table {table} is paused: {pause.record} fails {pause.rule}"
+            found.append(Event("paused", text, "ERROR", table, details))
     for table in map(layout.silver_of, before.keys() - after.keys()):
         found.append(Event("paused", f"Table {table} goes on: all waiting rows were let in", table=table))
     return found
@@ -119,7 +119,7 @@ def log_changes(before: Pauses, after: Pauses) -> None:
     for name, pause in after.items():
         if _begins(name, pause, before):
             remedy = f"change the expectation and restart, or decide: protolake resume {name} --failing quarantine|land"
-            said = "table paused: a row fails an expectation"
-            log.error(said, table=name, rule=pause.rule, record=pause.record, remedy=remedy)
+            text = "table paused: a row fails an expectation"
+            log.error(text, table=name, rule=pause.rule, record=pause.record, remedy=remedy)
     for name in before.keys() - after.keys():
         log.info("table goes on: all waiting rows were let in", table=name)

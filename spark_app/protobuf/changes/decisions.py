@@ -338,7 +338,7 @@ class SchemaDecider:
 
         Args:
             own: the descriptor set.
-            before: the version before it, which is in the ledger; None = nobody has asked the registry, or it is the
+            before: the version before it, which is in the ledger; None = the registry was not queried, or it is the
                 first.
         """
         subject, version = _first(self._subjects.kept(found))

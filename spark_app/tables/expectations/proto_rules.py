@@ -1,8 +1,8 @@
 """Judges messages by the rules in their .proto, with the library `protovalidate`.
 
-Each field, oneof or list of fields with rules is one rule of the app, which is named after its path:
+Each field, oneof or list of fields with rules is one expectation of the app, which is named after its path:
 `proto.player.level`. Those of the message itself have its name: `proto.Bet`. Rules that the library cannot compile,
-that depend on the clock or that may cost too much are taken out of the schema and named. The audit uses this module.
+that depend on the clock or that may cost too much are removed from the schema and named. The audit uses this module.
 
 The reasons: docs/decisions/proto-rules.md.
 """

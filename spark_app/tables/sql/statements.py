@@ -1,4 +1,4 @@
-"""Statements that tell which rows fail which checks, prepared once for all rows with the same columns.
+"""Statements that find which rows fail which checks, prepared once for all rows with the same columns.
 
 Days are written as hours where that saves DuckDB its calendar, which takes several times as long as all other steps of
 a check. In UTC a day has 24 hours, so the result is the same.
