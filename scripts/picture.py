@@ -39,9 +39,9 @@ FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["--lake", f"{folder}/lake", "--state", f"{folder}/local", "--page-port", "0"]
-        with contextlib.redirect_stderr(io.StringIO()) as said:
+        with contextlib.redirect_stderr(io.StringIO()) as output:
             view = _run([*sys.argv[1:], *arguments])
-    lines = list(_lines_of_start(said.getvalue()))
+    lines = list(_lines_of_start(output.getvalue()))
     shown = replace(
         view, lake=str(CLONE / "lake"), logs=CLONE / "local" / "logs", page=f"http://127.0.0.1:8085/?token={TOKEN}"
     )
@@ -83,8 +83,8 @@ def _watch(stack: Stack, seconds: float) -> View:
     return stack.look()
 
 
-def _lines_of_start(said: str) -> Iterator[str]:
-    for line in said.splitlines():
+def _lines_of_start(output: str) -> Iterator[str]:
+    for line in output.splitlines():
         yield line
         if line == "producer started":
             return

@@ -33,10 +33,10 @@ def _measure(module: str, options: Options) -> None:
     from scripts.benches import page, result
     from scripts.local import results
 
-    finding = import_module(module).run(options)
-    line = result.record(options, finding)
+    outcome = import_module(module).run(options)
+    line = result.record(options, outcome)
     results.append(result.FILE, line)
-    for figure in finding.figures:
+    for figure in outcome.figures:
         print(figure.line())
     print(f"load {line['load']}")
     if options.publish:

@@ -18,7 +18,7 @@ from scripts.benches import frames, result
 from scripts.benches.cases import WARMING, Case
 from scripts.benches.counting import Counting
 from scripts.benches.options import Options
-from scripts.benches.result import Figure, Finding
+from scripts.benches.result import Figure, Result
 from scripts.benches.stand import Workshop, open_workshop
 from scripts.benches.targets import REQUESTS
 from scripts.local.objectstore import ObjectStore
@@ -123,26 +123,26 @@ def by_verb(counted: list[Counter[str]]) -> dict[str, list[int]]:
     return {verb: [one[verb] for one in merged] for verb in (*VERBS, *sorted(others))}
 
 
-def run(options: Options) -> Finding:
+def run(options: Options) -> Result:
     """Measure and print."""
     with open_workshop() as workshop, ObjectStore(workshop.folder / "store") as store:
         pairs = [_prepare(workshop, store, tables, options) for tables in options.tables]
         for number in range(WARMING + options.batches):
             for pair in pairs:
                 pair.measure(number)
-            result.tell(f"batch {number + 1} of {WARMING + options.batches}: " + ", ".join(map(_brief, pairs)))
+            result.log_progress(f"batch {number + 1} of {WARMING + options.batches}: " + ", ".join(map(_brief, pairs)))
         for pair in pairs:
-            result.tell(f"counting the requests of a batch into {pair.tables} tables ...")
+            result.log_progress(f"counting the requests of a batch into {pair.tables} tables ...")
             pair.count(workshop, store)
         _show(pairs)
         print(f"medians of {options.batches} batches of {options.records:,} records")
         details = {"records": options.records, "partitions": options.partitions, "storage": options.storage}
         figures = [figure for pair in pairs for figure in pair.figures()]
-        return Finding(figures, details | {"pairs": [pair.found() for pair in pairs]})
+        return Result(figures, details | {"pairs": [pair.found() for pair in pairs]})
 
 
 def _prepare(workshop: Workshop, store: ObjectStore, tables: int, options: Options) -> Pair:
-    result.tell(f"preparing {options.records:,} records for {tables} tables ...")
+    result.log_progress(f"preparing {options.records:,} records for {tables} tables ...")
     records = workshop.records(frames.play(tables), options.records, options.partitions)
     address = replace(store.address(f"tables-{tables}", workshop.folder / f"local-{tables}"), lease_s=LEASE_S)
     disk = Case(tables, options.records, records, workshop.stand(tables), store.pid)

@@ -21,7 +21,7 @@ from scripts.benches import result, topics, usage
 from scripts.benches.bases import App
 from scripts.benches.drain import Run, Topic, drain
 from scripts.benches.options import Options
-from scripts.benches.result import Figure, Finding
+from scripts.benches.result import Figure, Result
 from scripts.benches.servers import open_servers
 from scripts.benches.sides import APP, Side
 from scripts.benches.targets import CLUSTER
@@ -125,14 +125,14 @@ class Turn:
         }
 
 
-def run(options: Options) -> Finding:
+def run(options: Options) -> Result:
     """Fill two topics, drain them in turns, and print."""
     shape = replace(options.shape, records=options.records, partitions=options.partitions)
     with open_servers() as (folder, kafka, registry), _cluster(folder, max(options.workers)) as cluster:
 
         def fill(name: str, records: int) -> Topic:
             filled = replace(shape, records=records)
-            result.tell(f"filling a topic with {filled.words()} ...")
+            result.log_progress(f"filling a topic with {filled.words()} ...")
             contents = topics.fill(kafka.bootstrap, registry.url, name, filled)
             return Topic(name, kafka.bootstrap, registry.url, filled, contents)
 
@@ -157,7 +157,7 @@ def run(options: Options) -> Finding:
             source = meter.source
     result.show(HEADERS, [[_name(*side), *turn.row()] for side in sides for turn in turns[side]])
     found = {_name(*side): [turn.found() for turn in turns[side]] for side in sides}
-    return Finding(list(_figures(options, turns)), {"topic": shape.found(), "cpu_by": source, "sides": found})
+    return Result(list(_figures(options, turns)), {"topic": shape.found(), "cpu_by": source, "sides": found})
 
 
 def _name(cores: int, on_cluster: bool) -> str:

@@ -31,22 +31,22 @@ class Counting:
         self._process = subprocess.Popen(self._command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
         assert self._process.stdin
         assert self._process.stdout
-        self._asks, self._says = self._process.stdin, self._process.stdout
-        self.url = self._says.readline().strip()
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self.url = self._stdout.readline().strip()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._asks.close()
+        self._stdin.close()
         self._process.wait()
-        self._says.close()
+        self._stdout.close()
 
     def take(self, key: str = "") -> Counter[str]:
         """Verb -> number of requests since the last call about keys that match the pattern."""
-        self._asks.write(f"{key}\n")
-        self._asks.flush()
-        return Counter(json.loads(self._says.readline()))
+        self._stdin.write(f"{key}\n")
+        self._stdin.flush()
+        return Counter(json.loads(self._stdout.readline()))
 
 
 def main() -> None:

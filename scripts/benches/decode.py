@@ -25,7 +25,7 @@ from scripts.benches import payloads, result
 from scripts.benches.messages import INDEX
 from scripts.benches.options import Options
 from scripts.benches.payloads import Payloads
-from scripts.benches.result import Figure, Finding
+from scripts.benches.result import Figure, Result
 from scripts.benches.row_udf import spark_rates
 from scripts.benches.targets import BAD
 from scripts.local.errors import LocalError
@@ -48,7 +48,7 @@ WRONG = 65
 Decode = Callable[[pa.Array], int]  # payloads to the number of rows
 
 
-def run(options: Options) -> Finding:
+def run(options: Options) -> Result:
     """Measure and print."""
     measured = {}
     try:
@@ -58,12 +58,12 @@ def run(options: Options) -> Finding:
         jvm.end(clean=True)
     print(f"medians of {options.rounds} rounds of {options.records:,} payloads")
     figures = [figure for kind, rates in measured.items() for figure in _figures(kind, rates)]
-    return Finding(figures, {"records": options.records, "rates": measured})
+    return Result(figures, {"records": options.records, "rates": measured})
 
 
 def _measure(kind: str, options: Options) -> dict[str, Any]:
     """Records per second: of the decoders, of the complete task, in Spark."""
-    result.tell(f"{kind}: making {options.records:,} payloads ...")
+    result.log_progress(f"{kind}: making {options.records:,} payloads ...")
     made = payloads.make(kind, options.records)
     rates = _rates(made, options.rounds)
     _show(kind, rates)
@@ -145,7 +145,7 @@ def _rates(made: Payloads, rounds: int) -> dict[str, dict[str, list[float]]]:
                     seconds.setdefault((name, share), []).append(time.perf_counter() - began)
             if len(set(rows.values())) > 1:
                 raise LocalError(f"the decoders disagree on how many rows there are: {rows}", WRONG)
-        result.tell(f"round {number} of {rounds}")
+        result.log_progress(f"round {number} of {rounds}")
     count = len(made.good)
     return {name: {f"{s:.0%}": [count / one for one in seconds[name, s]] for s in SHARES} for name in decoders}
 

@@ -26,9 +26,9 @@ from scripts.benches import frames, result, topics
 from scripts.benches.filed import Filed
 from scripts.benches.lakes import count_rows, count_silver
 from scripts.benches.options import Options
-from scripts.benches.result import Figure, Finding
+from scripts.benches.result import Figure, Result
 from scripts.benches.rivals import given, rows, spark
-from scripts.benches.servers import told
+from scripts.benches.servers import changed_environment
 from scripts.benches.shape import Shape, game_names
 from scripts.benches.stand import Workshop, open_workshop
 from scripts.benches.targets import DEMUX
@@ -102,15 +102,15 @@ class Side:
         return kept | {"seconds": self.seconds, "cpu": self.cpu}
 
 
-def run(options: Options) -> Finding:
+def run(options: Options) -> Result:
     """Measure and print."""
     shapes = [Shape(options.records, games=tables, partitions=FILES) for tables in options.tables]
-    with open_workshop() as workshop, told(given.variables(shapes[0])):
+    with open_workshop() as workshop, changed_environment(given.variables(shapes[0])):
         _generate_classes(workshop)
         compared = [_compare(workshop, shape, options.rounds) for shape in shapes]
     result.show(["side", "games", "seconds", "CPU s", "records/s"], [side.row() for one in compared for side in one])
     print(f"medians of {options.rounds} turns with {options.records:,} records")
-    return Finding(list(_figures(compared)), {"sides": [side.found() for one in compared for side in one]})
+    return Result(list(_figures(compared)), {"sides": [side.found() for one in compared for side in one]})
 
 
 def _generate_classes(workshop: Workshop) -> None:
@@ -121,7 +121,7 @@ def _generate_classes(workshop: Workshop) -> None:
 
 def _compare(workshop: Workshop, shape: Shape, rounds: int) -> tuple[Side, ...]:
     """The app, then its rivals."""
-    result.tell(f"{shape.games} games: filling bronze with {shape.records:,} records ...")
+    result.log_progress(f"{shape.games} games: filling bronze with {shape.records:,} records ...")
     landed = _fill_bronze(workshop, shape)
     files = landed.units.committer.tables.files(workshop.settings.tables.bronze)
     sessions = {"row UDF": spark.untuned(workshop.spark), "tuned row UDF": workshop.spark}
@@ -131,11 +131,11 @@ def _compare(workshop: Workshop, shape: Shape, rounds: int) -> tuple[Side, ...]:
     )
     sides = (_app(workshop, shape, landed), *rivals)
     for side in sides:
-        result.tell(f"{shape.games} games: {side.name}, warm-up")
+        result.log_progress(f"{shape.games} games: {side.name}, warm-up")
         side.time_round()
     for number in range(rounds):
         for side in sides:
-            result.tell(f"{shape.games} games: {side.name}, turn {number + 1} of {rounds}")
+            result.log_progress(f"{shape.games} games: {side.name}, turn {number + 1} of {rounds}")
             side.measure()
     for side in sides:
         side.verify()

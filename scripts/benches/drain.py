@@ -24,7 +24,7 @@ from scripts.benches.bases import App
 from scripts.benches.lakes import count_rows, count_silver, gold_made, stored_bytes
 from scripts.benches.options import Options
 from scripts.benches.progress import Progress
-from scripts.benches.result import Figure, Finding
+from scripts.benches.result import Figure, Result
 from scripts.benches.rivals import given
 from scripts.benches.servers import app_settings, open_servers, spawn
 from scripts.benches.shape import Shape
@@ -129,7 +129,7 @@ class Topic:
     contents: Contents
 
 
-def run(options: Options) -> Finding:
+def run(options: Options) -> Result:
     """Fill a topic, drain it in turns, and print."""
     shape = replace(options.shape, records=options.records, partitions=options.partitions)
     sides = (Side(APP), *options.against)
@@ -141,7 +141,7 @@ def run(options: Options) -> Finding:
             return Topic(name, kafka.bootstrap, registry.url, filled, contents)
 
         small = fill("warmth", replace(shape, records=min(WARM_RECORDS, shape.records)))
-        result.tell(f"filling the topic with {shape.words()} ...")
+        result.log_progress(f"filling the topic with {shape.words()} ...")
         topic = fill(TOPIC, shape)
         sizes = options.batch_records or (Batch().max_records,)
         for side in sides:
@@ -157,7 +157,7 @@ def run(options: Options) -> Finding:
     for size in sizes:
         figures += _figures([run for run in runs if run.batch_records == size], options.against, shape)
     details = {"topic": shape.found(), "bad": topic.contents.bad, "value_bytes": value_bytes, "cpu_by": source}
-    return Finding(figures, details | {"runs": [run.found() for run in runs]})
+    return Result(figures, details | {"runs": [run.found() for run in runs]})
 
 
 def _app(side: Side, folder: Path) -> App:
@@ -188,8 +188,8 @@ def drain(
     used = cpu_seconds, driver_seconds
     done = Run(side, batch_records, records, progress, started, *used, *placed, stored, gold_seconds)
     shutil.rmtree(lake)
-    told = f"{side}: {done.seconds:.1f} s, {done.cpu_us:.2f} us of CPU a record, {records:,} records"
-    result.tell(f"{told} in batches of {batch_records:,}, load {results.load()[0]}")
+    summary = f"{side}: {done.seconds:.1f} s, {done.cpu_us:.2f} us of CPU a record, {records:,} records"
+    result.log_progress(f"{summary} in batches of {batch_records:,}, load {results.load()[0]}")
     return done
 
 
@@ -217,8 +217,8 @@ def _call(arguments: list[str], settings: dict[str, str], progress: Progress, ro
             process.terminate()
             process.wait()
         if process.returncode:
-            said = last_line(Path(log.name))
-            raise LocalError(f"{' '.join(arguments)} exited with {process.returncode}: {said}", process.returncode)
+            line = last_line(Path(log.name))
+            raise LocalError(f"{' '.join(arguments)} exited with {process.returncode}: {line}", process.returncode)
         progress.look()
         return meter.cpu_seconds(), own
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from scripts.benches import result
 from scripts.benches.options import Options
-from scripts.benches.result import Figure, Finding
+from scripts.benches.result import Figure, Result
 from scripts.benches.servers import open_servers
 from scripts.benches.shape import Shape
 from scripts.benches.targets import RULES, RULES_BY_TABLES, Target
@@ -87,7 +87,7 @@ def rules_of(side: str, message: str) -> tuple[Expectation, ...]:
     )
 
 
-def run(options: Options) -> Finding:
+def run(options: Options) -> Result:
     """Measure and print."""
     flat, rich = Shape(options.records), Shape(max(1, options.records // RICH_PART), message="rich")
     shapes = flat, rich, Shape(options.records, games=options.tables[0])
@@ -97,7 +97,7 @@ def run(options: Options) -> Finding:
         measure(cases, options.rounds)
     rows = [[case.name, *(median(us) for us in case.cpu.values()), *_medians(case)] for case in cases]
     result.show(["us of CPU a record", *SIDES, *(f"{side} / {WITHOUT}" for side in SIDES[1:])], rows)
-    return Finding(list(figures(cases)), {"cases": [case.found() for case in cases]})
+    return Result(list(figures(cases)), {"cases": [case.found() for case in cases]})
 
 
 def _topic(shape: Shape) -> str:
@@ -116,7 +116,7 @@ def measure(cases: list[Case], rounds: int) -> None:
                 used = case.time_pass(side)
                 if number:
                     case.cpu[side].append(used)
-        result.tell(f"round {number} of {rounds}")
+        result.log_progress(f"round {number} of {rounds}")
 
 
 def figures(cases: list[Case]) -> Iterator[Figure]:

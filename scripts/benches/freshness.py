@@ -21,7 +21,7 @@ import psutil  # type: ignore[import-untyped]
 from scripts.benches import result, topics, usage
 from scripts.benches.ages import Ages
 from scripts.benches.options import Options
-from scripts.benches.result import Figure, Finding
+from scripts.benches.result import Figure, Result
 from scripts.benches.servers import app_settings, open_servers, spawn, stop
 from scripts.benches.shape import Shape
 from scripts.benches.targets import AGE_P50, AGE_P99, CORES, GROWTH, MEMORY, MEMORY_TABLES, STEADY_GAMES
@@ -72,7 +72,7 @@ class Watch:
         return [round(end / 60, 1), *percentiles(self.ages.between(start, end)), *highest]
 
 
-def run(options: Options) -> Finding:
+def run(options: Options) -> Result:
     """Produce, sample, print."""
     watch, cpu = measure(options)
     return _report(watch, cpu, replace(options.shape, records=WARM_RECORDS), options)
@@ -156,16 +156,16 @@ def _watch(
 def _finish(producer: subprocess.Popen[str], lake: Path, ages: Ages) -> None:
     """Check that every acknowledged record was seen in silver."""
     producer.terminate()
-    said, _ = producer.communicate()
+    output, _ = producer.communicate()
     deadline = time.monotonic() + PATIENCE_S
-    while ages.rows() < int(said) and time.monotonic() < deadline:
+    while ages.rows() < int(output) and time.monotonic() < deadline:
         ages.look(float("inf"))
         time.sleep(LOOK_S)
-    if ages.rows() != int(said):
-        raise LocalError(f"{int(said):,} records were acknowledged, but {ages.rows():,} are in silver", WRONG)
+    if ages.rows() != int(output):
+        raise LocalError(f"{int(output):,} records were acknowledged, but {ages.rows():,} are in silver", WRONG)
 
 
-def _report(watch: Watch, cores: dict[str, float], shape: Shape, options: Options) -> Finding:
+def _report(watch: Watch, cores: dict[str, float], shape: Shape, options: Options) -> Result:
     parts = watch.parts(options.seconds)
     headers = ["until min", "p50 s", "p95 s", "p99 s", "oldest s", "MiB", "driver", "JVM", "files", "batch s"]
     result.show(headers, parts)
@@ -182,4 +182,4 @@ def _report(watch: Watch, cores: dict[str, float], shape: Shape, options: Option
         Figure("cores used by the producer", cores["producer"]),
     ]
     found = {"rate": options.rate, "seconds": options.seconds, "topic": shape.found(), "percentiles": whole}
-    return Finding(figures, found | {"cores": cores, "parts": parts, "samples": watch.samples})
+    return Result(figures, found | {"cores": cores, "parts": parts, "samples": watch.samples})

@@ -25,7 +25,7 @@ from scripts.benches import frames, result
 from scripts.benches.filed import Filed
 from scripts.benches.lakes import count_rows
 from scripts.benches.options import Options
-from scripts.benches.result import Figure, Finding
+from scripts.benches.result import Figure, Result
 from scripts.benches.stand import Stand, Workshop, open_workshop
 from scripts.benches.targets import HISTORY, TOUCHED, TOUCHED_TABLES
 from scripts.benches.usage import cpu_seconds
@@ -103,7 +103,7 @@ class Case:
         return {key: getattr(self, key) for key in keys} | {"median": median(self.seconds)}
 
 
-def run(options: Options) -> Finding:
+def run(options: Options) -> Result:
     """Measure and print."""
     with open_workshop() as workshop:
         cases = list(_prepare(workshop, options))
@@ -112,7 +112,7 @@ def run(options: Options) -> Finding:
             case.verify()
     _show(cases)
     print(f"medians of {options.rounds} intervals with {options.records:,} new records")
-    return Finding(list(_figures(cases, options)), {"records": options.records, "cases": [c.found() for c in cases]})
+    return Result(list(_figures(cases, options)), {"records": options.records, "cases": [c.found() for c in cases]})
 
 
 def _prepare(workshop: Workshop, options: Options) -> Iterator[Case]:
@@ -129,13 +129,13 @@ def _prepare(workshop: Workshop, options: Options) -> Iterator[Case]:
 
 def _units(workshop: Workshop, tables: int, gamers: int, records: int) -> list[Filed]:
     """As many units as it takes until every gamer has played."""
-    result.tell(f"making records of {gamers:,} gamers for {tables:,} tables ...")
+    result.log_progress(f"making records of {gamers:,} gamers for {tables:,} tables ...")
     events = frames.play(tables, gamers)
     return [workshop.records(events, records) for _ in range(max(1, -(-gamers // records)))]
 
 
 def _filled(workshop: Workshop, name: str, tables: int, units: list[Filed], count: int, history: int) -> Case:
-    result.tell(f"{name}: filling silver ...")
+    result.log_progress(f"{name}: filling silver ...")
     stand = workshop.stand(tables)
     calculator = AggregateComputer(workshop.spark, stand.opened.lake.storage, stand.opened.settings)
     changed: dict[str, int] = {}
@@ -153,7 +153,7 @@ def _measure(cases: list[Case], rounds: int) -> None:
             if number >= WARMING:
                 case.seconds.append(seconds)
                 case.cpu.append(cpu)
-        result.tell(f"interval {number + 1} of {WARMING + rounds}")
+        result.log_progress(f"interval {number + 1} of {WARMING + rounds}")
 
 
 def _show(cases: list[Case]) -> None:

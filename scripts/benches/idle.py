@@ -20,7 +20,7 @@ from scripts.benches import result, topics, usage
 from scripts.benches.bases import App
 from scripts.benches.lakes import count_rows
 from scripts.benches.options import Options
-from scripts.benches.result import Figure, Finding
+from scripts.benches.result import Figure, Result
 from scripts.benches.servers import open_servers, spawn, stop
 from scripts.benches.shape import Shape
 from scripts.benches.sides import APP, BASE, Side, idle_target
@@ -56,7 +56,7 @@ class Run:
         return {"side": str(self.side)} | parts
 
 
-def run(options: Options) -> Finding:
+def run(options: Options) -> Result:
     """Measure and print."""
     sides = (Side(APP), *options.against)
     with open_servers() as (folder, kafka, registry):
@@ -66,7 +66,7 @@ def run(options: Options) -> Finding:
         runs = [_measure(folder / "lake", kafka, registry, side, apps[side], options.seconds) for side in turns]
     result.show(["side", "ms of CPU a trigger", "driver", "JVM"], [[*one.found().values()] for one in runs])
     details = {"seconds": options.seconds, "runs": [one.found() for one in runs]}
-    return Finding(list(_figures(runs, options.against)), details)
+    return Result(list(_figures(runs, options.against)), details)
 
 
 def _app(side: Side, folder: Path) -> App:
@@ -77,8 +77,8 @@ def _app(side: Side, folder: Path) -> App:
 def _measure(lake: Path, kafka: Kafka, registry: Registry, side: Side, app: App, seconds: int) -> Run:
     settings = app.settings(lake, kafka.bootstrap, registry.url) | {"PROTOLAKE_KAFKA__TOPIC": TOPIC}
     log = lake.with_suffix(".log")
-    with usage.meter() as meter, log.open("w") as said:
-        process = spawn(["-m", "spark_app", "run"], settings, said, said, app.root, meter)
+    with usage.meter() as meter, log.open("w") as output:
+        process = spawn(["-m", "spark_app", "run"], settings, output, output, app.root, meter)
         try:
             _settle(process, lake, log)
             made = _idle(meter, process, side, seconds)
@@ -87,7 +87,7 @@ def _measure(lake: Path, kafka: Kafka, registry: Registry, side: Side, app: App,
         finally:
             stop(process)
     shutil.rmtree(lake)
-    result.tell(f"{side}: {made.trigger_ms:.1f} ms of CPU a trigger")
+    result.log_progress(f"{side}: {made.trigger_ms:.1f} ms of CPU a trigger")
     return made
 
 

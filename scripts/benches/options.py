@@ -155,8 +155,8 @@ def parse(arguments: Sequence[str]) -> Options:
 def command(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
     """The command line that repeats a measurement, including settings from the environment."""
     settings = [name for name in sorted(environment) if name.startswith("PROTOLAKE_") and "__" in name]
-    told = [f"{name}={shlex.quote(environment[name])}" for name in settings]
-    return " ".join([*told, shlex.join(["./scripts/bench", *(word for word in arguments if word != PUBLISH)])])
+    variables = [f"{name}={shlex.quote(environment[name])}" for name in settings]
+    return " ".join([*variables, shlex.join(["./scripts/bench", *(word for word in arguments if word != PUBLISH)])])
 
 
 def listing() -> str:

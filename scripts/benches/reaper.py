@@ -24,7 +24,7 @@ SUBREAPER = 36  # prctl's PR_SET_CHILD_SUBREAPER
 Process = tuple[int, float]  # pid, start time, because the kernel reuses pids
 
 
-def main(said: Path, command: list[str]) -> int:
+def main(output: Path, command: list[str]) -> int:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
     process = subprocess.Popen(command)
@@ -44,7 +44,7 @@ def main(said: Path, command: list[str]) -> int:
                 child.kill()
         time.sleep(LOOK_S)
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    said.write_text(str(usage.ru_utime + usage.ru_stime + sum(unwaited.values())))
+    output.write_text(str(usage.ru_utime + usage.ru_stime + sum(unwaited.values())))
     return code if code >= 0 else 128 - code
 
 

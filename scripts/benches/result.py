@@ -37,13 +37,13 @@ class Figure:
 
     def line(self) -> str:
         """`what: 1.32, 1.21 to 1.44 (target <= 1.5: met)`."""
-        said = f"{self.what}: {number(self.value)}"
+        text = f"{self.what}: {number(self.value)}"
         if self.spread:
-            said += f", {' to '.join(map(number, self.spread))}"
+            text += f", {' to '.join(map(number, self.spread))}"
         if self.target is None:
-            return said
+            return text
         verdict = "met" if self.target.is_met(self.value) else "not met"
-        return f"{said} (target {self.target.bound}: {verdict})"
+        return f"{text} (target {self.target.bound}: {verdict})"
 
     def found(self) -> dict[str, Any]:
         """For the JSON line. The verdict is stored, so that it stays the same when the target changes."""
@@ -53,7 +53,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Result:
     """The result of a measurement.
 
     Attributes:
@@ -64,13 +64,13 @@ class Finding:
     details: Mapping[str, Any]
 
 
-def record(options: Options, finding: Finding) -> dict[str, Any]:
+def record(options: Options, outcome: Result) -> dict[str, Any]:
     """The result with time, machine and the command that repeats it."""
     head = {"bench": options.name, "command": options.command, **results.stamp()}
-    return head | {"figures": [figure.found() for figure in finding.figures], **finding.details}
+    return head | {"figures": [figure.found() for figure in outcome.figures], **outcome.details}
 
 
-def tell(line: str) -> None:
+def log_progress(line: str) -> None:
     """Print a line about the progress."""
     print(line, file=sys.stderr, flush=True)
 

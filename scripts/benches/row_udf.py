@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from scripts.benches import result
 from scripts.benches.messages import INDEX
 from scripts.benches.payloads import Payloads
-from scripts.benches.servers import app_settings, told
+from scripts.benches.servers import app_settings, changed_environment
 from spark_app.model.catalog import Decodable
 from spark_app.model.log import LEVELS, log
 from spark_app.protobuf.columns.types import is_map, ordered_fields
@@ -39,7 +39,7 @@ def spark_rates(made: Payloads, rounds: int) -> dict[str, list[float]]:
         for part in range(FILES):
             values = pa.table({"value": pa.array(made.good[part::FILES], pa.binary())})
             pq.write_table(values, folder / f"{part}.parquet")
-        with told(app_settings(folder / "lake", NOBODY, f"http://{NOBODY}")):
+        with changed_environment(app_settings(folder / "lake", NOBODY, f"http://{NOBODY}")):
             spark = session.start(config.load(), "bench", quiet=True)
         records = spark.read.parquet(*(str(folder / f"{part}.parquet") for part in range(FILES)))
         seconds = _measure(
@@ -56,7 +56,7 @@ def _measure(sides: dict[str, DataFrame], rounds: int) -> dict[str, list[float]]
             frame.write.format("noop").mode("overwrite").save()
             if number:  # the first round starts the workers
                 seconds[side].append(time.perf_counter() - began)
-        result.tell(f"Spark round {number} of {rounds}")
+        result.log_progress(f"Spark round {number} of {rounds}")
     return seconds
 
 

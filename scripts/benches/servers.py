@@ -66,7 +66,7 @@ def open_servers() -> Iterator[tuple[Path, Kafka, Registry]]:
 
 
 @contextlib.contextmanager
-def told(settings: Mapping[str, str]) -> Iterator[None]:
+def changed_environment(settings: Mapping[str, str]) -> Iterator[None]:
     """Set the settings in this process's environment for the duration of the block."""
     before = os.environ.copy()
     os.environ.update(settings)

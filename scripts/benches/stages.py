@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from scripts.benches import messages, result, topics
 from scripts.benches.options import Options
-from scripts.benches.result import Figure, Finding
+from scripts.benches.result import Figure, Result
 from scripts.benches.servers import open_servers
 from scripts.benches.shape import Shape
 from scripts.benches.tasks import Run, Source, Task
@@ -34,7 +34,7 @@ RUNS = {  # stage -> the run that ends with it
 }
 
 
-def run(options: Options) -> Finding:
+def run(options: Options) -> Result:
     """Measure and print."""
     shapes = [Shape(options.records // part, message=kind) for kind, part in PARTS.items()]
     with open_servers() as (folder, kafka, registry):
@@ -47,7 +47,7 @@ def run(options: Options) -> Finding:
     figures = [
         Figure.of(f"us of CPU a record, {kind}: {stage}", us) for kind in PARTS for stage, us in measured[kind].items()
     ]
-    return Finding(figures, {"records": options.records, "stages": measured})
+    return Result(figures, {"records": options.records, "stages": measured})
 
 
 def _measure(source: Source, runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
@@ -62,7 +62,7 @@ def _measure(source: Source, runs: dict[str, Run], rounds: int) -> dict[str, lis
             before = used
         if number:
             found["all"].append(before)
-        result.tell(f"{source.shape.message}: round {number} of {rounds}, {before:.2f} us a record")
+        result.log_progress(f"{source.shape.message}: round {number} of {rounds}, {before:.2f} us a record")
     return dict(found)
 
 

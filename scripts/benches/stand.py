@@ -20,7 +20,7 @@ from producer.encoder import Encoder
 from producer.games import Event
 from scripts.benches import frames
 from scripts.benches.filed import Filed
-from scripts.benches.servers import app_settings, told
+from scripts.benches.servers import app_settings, changed_environment
 from scripts.local.registry import Registry
 from spark_app.lake.lake import Lake
 from spark_app.model.address import StorageAddress
@@ -105,7 +105,7 @@ def open_workshop() -> Iterator[Workshop]:
     try:
         with (
             Registry(folder / "registry") as registry,
-            told(app_settings(folder / "lake", NOBODY, registry.url) | {"TMPDIR": str(folder)}),
+            changed_environment(app_settings(folder / "lake", NOBODY, registry.url) | {"TMPDIR": str(folder)}),
         ):
             settings = config.load()
             encoder = frames.new_encoder(settings.kafka.topic, registry.url)

@@ -22,7 +22,7 @@ import numpy as np
 from scripts.benches import result, topics, usage
 from scripts.benches.lakes import count_rows, count_silver
 from scripts.benches.options import Options
-from scripts.benches.result import Figure, Finding
+from scripts.benches.result import Figure, Result
 from scripts.benches.servers import app_settings, open_servers, spawn, stop
 from scripts.benches.shape import Shape
 from scripts.benches.targets import BUMP, START
@@ -54,7 +54,7 @@ class Time:
     rows: int
 
 
-def run(options: Options) -> Finding:
+def run(options: Options) -> Result:
     """Measure and print."""
     shape = Shape(options.records)
     with open_servers() as servers:
@@ -66,7 +66,7 @@ def run(options: Options) -> Finding:
         ["time", "training s", "start s", "CPU s", "bump s", "CPU s", "silver rows"],
         [[number, *asdict(one).values()] for number, one in enumerate(times, 1)],
     )
-    return Finding(list(_figures(times)), {"records": options.records, "times": [asdict(one) for one in times]})
+    return Result(list(_figures(times)), {"records": options.records, "times": [asdict(one) for one in times]})
 
 
 def _measure(folder: Path, kafka: Kafka, registry: Registry, number: int, shape: Shape, is_first: bool) -> Time:
@@ -89,7 +89,9 @@ def _measure(folder: Path, kafka: Kafka, registry: Registry, number: int, shape:
             rows = _await_rows(lake, 2 * shape.records)
         finally:
             stop(app)
-    result.tell(f"{'warm-up' if number == 0 else number}: first unit after {start[0]:.1f} s, bump {gap[0]:.1f} s")
+    result.log_progress(
+        f"{'warm-up' if number == 0 else number}: first unit after {start[0]:.1f} s, bump {gap[0]:.1f} s"
+    )
     return Time(training, *start, *gap, rows)
 
 

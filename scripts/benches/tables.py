@@ -14,12 +14,12 @@ from statistics import fmean
 from scripts.benches import buckets, frames, result
 from scripts.benches.cases import STEPS, WARMING, Case
 from scripts.benches.options import Options
-from scripts.benches.result import Figure, Finding
+from scripts.benches.result import Figure, Result
 from scripts.benches.stand import Workshop, open_workshop
 from scripts.benches.targets import BATCH, Target
 
 
-def run(options: Options) -> Finding:
+def run(options: Options) -> Result:
     """Measure and print."""
     if options.storage == "s3":
         return buckets.run(options)
@@ -30,11 +30,11 @@ def run(options: Options) -> Finding:
         print(f"medians of {options.batches} batches of {options.records:,} records")
         found = [case.found() | {"most_files": case.most_files()} for case in cases]
         details = {"records": options.records, "partitions": options.partitions, "cases": found}
-        return Finding(list(_figures(cases)), details)
+        return Result(list(_figures(cases)), details)
 
 
 def _prepare(workshop: Workshop, tables: int, options: Options) -> Case:
-    result.tell(f"preparing {options.records:,} records for {tables} tables ...")
+    result.log_progress(f"preparing {options.records:,} records for {tables} tables ...")
     records = workshop.records(frames.play(tables), options.records, options.partitions)
     return Case(tables, options.records, records, workshop.stand(tables))
 
@@ -43,7 +43,7 @@ def _measure(cases: list[Case], batches: int) -> None:
     for number in range(WARMING + batches):
         for case in cases:
             case.measure(number >= WARMING)
-        result.tell(f"batch {number + 1} of {WARMING + batches}: " + ", ".join(_brief(case) for case in cases))
+        result.log_progress(f"batch {number + 1} of {WARMING + batches}: " + ", ".join(_brief(case) for case in cases))
 
 
 def _brief(case: Case) -> str:

@@ -46,7 +46,7 @@ class Source:
     @classmethod
     def fill(cls, brokers: str, registry: str, topic: str, shape: Shape) -> Source:
         """Fill a topic; its records have one schema."""
-        result.tell(f"filling a topic with {shape.words()} ...")
+        result.log_progress(f"filling a topic with {shape.words()} ...")
         topics.fill(brokers, registry, topic, shape)
         head = topics.register(registry, topic, shape)[0]
         return cls(shape, int.from_bytes(head[1:5]), _share_of(brokers, topic))

@@ -96,13 +96,13 @@ class Reaped:
     source = "rusage"
 
     def __init__(self, folder: Path):
-        self._said = folder / "cpu_seconds"
+        self._cpu_file = folder / "cpu_seconds"
 
     def command(self, arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-m", "scripts.benches.reaper", str(self._said), *arguments]
+        return [sys.executable, "-m", "scripts.benches.reaper", str(self._cpu_file), *arguments]
 
     def cpu_seconds(self) -> float:
-        return float(self._said.read_text())
+        return float(self._cpu_file.read_text())
 
     def so_far(self, process: int) -> float:
         return cpu_seconds(process)

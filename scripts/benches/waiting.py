@@ -24,7 +24,7 @@ from scripts.benches import frames, result
 from scripts.benches.filed import Filed
 from scripts.benches.lakes import count_rows, count_silver
 from scripts.benches.options import Options
-from scripts.benches.result import Figure, Finding
+from scripts.benches.result import Figure, Result
 from scripts.benches.stand import ORIGIN, Stand, Workshop, open_workshop
 from scripts.benches.targets import CATCH_UP, FEW_WAITING, MANY_WAITING, WAITING_MEMORY, WAITING_UNIT
 from scripts.benches.usage import cpu_seconds
@@ -66,7 +66,7 @@ class Level:
     memory: float
 
 
-def run(options: Options) -> Finding:
+def run(options: Options) -> Result:
     """Measure and print."""
     with open_workshop() as workshop:
         levels = _measure_levels(workshop, options)
@@ -78,7 +78,7 @@ def run(options: Options) -> Finding:
         f"medians of {options.rounds} looks and units with {options.ready:,} records that are ready, means of CPU time"
     )
     details = {"levels": [asdict(level) for level in levels], "steps": [asdict(step) for step in steps]}
-    return Finding([*_figures_of_levels(levels), *_figures_of_catch_up(steps, options.records)], details)
+    return Result([*_figures_of_levels(levels), *_figures_of_catch_up(steps, options.records)], details)
 
 
 def _measure_levels(workshop: Workshop, options: Options) -> list[Level]:
@@ -97,7 +97,7 @@ def _measure_levels(workshop: Workshop, options: Options) -> list[Level]:
         return report
 
     for waiting in sorted(options.waiting):
-        result.tell(f"deferring {waiting:,} records ...")
+        result.log_progress(f"deferring {waiting:,} records ...")
         there = _let_wait(stand, there, waiting)
         deferred.step()  # the first step summarises the files
         costs: list[Cost] = []
@@ -144,7 +144,7 @@ def _catch_up(workshop: Workshop, options: Options) -> list[Cost]:
     count = min(options.records, stand.opened.settings.batch.max_records)
     records = workshop.records(frames.play(TABLES), count)
     landed, steps = 0, []
-    result.tell(f"writing {options.records:,} records to bronze only ...")
+    result.log_progress(f"writing {options.records:,} records to bronze only ...")
     while landed < options.records:
         _land(stand, records, count, landed // count)
         landed += count
@@ -155,7 +155,7 @@ def _catch_up(workshop: Workshop, options: Options) -> list[Cost]:
         if report is None:
             break
         steps.append(cost)
-        result.tell(f"{sum(step.records for step in steps):,} of {landed:,} decoded")
+        result.log_progress(f"{sum(step.records for step in steps):,} of {landed:,} decoded")
     _verify(stand, landed, 0)
     return steps[1:] if len(steps) > 2 else steps
 
@@ -205,8 +205,8 @@ def _figures_of_levels(levels: Sequence[Level]) -> Iterator[Figure]:
     what = f"{most.waiting:,} records waiting"
     yield Figure(f"milliseconds of a look, {what}", 1000 * most.look)
     yield Figure(f"seconds of a unit of what is ready, {what}", most.unit)
-    told = WAITING_UNIT.what if promised else f"CPU seconds of a unit of what is ready, {what} / {fewest.waiting:,}"
-    yield Figure(told, most.unit_cpu / fewest.unit_cpu, WAITING_UNIT if promised else None)
+    title = WAITING_UNIT.what if promised else f"CPU seconds of a unit of what is ready, {what} / {fewest.waiting:,}"
+    yield Figure(title, most.unit_cpu / fewest.unit_cpu, WAITING_UNIT if promised else None)
     yield Figure(f"MiB of the driver, {what}", most.memory, WAITING_MEMORY if promised else None)
 
 

@@ -17,7 +17,7 @@ import psutil  # type: ignore[import-untyped]
 from scripts.benches import result, usage
 from scripts.benches.freshness import WARMTH_S, measure, percentiles
 from scripts.benches.options import Options
-from scripts.benches.result import Figure, Finding
+from scripts.benches.result import Figure, Result
 from scripts.benches.servers import spawn, stop
 from scripts.benches.targets import PAGE_AGE, PAGE_CPU, PAGE_MEMORY
 
@@ -31,7 +31,7 @@ class Watched:
     paints: list[float] = field(default_factory=list)
 
 
-def run(options: Options) -> Finding:
+def run(options: Options) -> Result:
     """Measure both sides in turns, print."""
     rows, watched = [], Watched()
     found: dict[str, list[tuple[float, float, float]]] = {"without": [], "with": []}
@@ -53,7 +53,7 @@ def run(options: Options) -> Finding:
         Figure.of("seconds until a browser shows the page", watched.paints),
     ]
     details = {"rate": options.rate, "seconds": options.seconds, "browsers": options.browsers}
-    return Finding(figures, details | {"runs": found})
+    return Result(figures, details | {"runs": found})
 
 
 @contextlib.contextmanager

@@ -60,7 +60,7 @@ class Attendant:
         """Run the program once; returns its exit code."""
         self._anew = False
         started, child = time.time(), self._spawn()
-        self._say("running")
+        self._report("running")
         while child.poll() is None and not (self._should_stop() or self._anew):
             self._rest(1.0)
         if not self._asked and self._should_stop():
@@ -93,7 +93,7 @@ class Attendant:
     def _pause(self, code: int) -> None:
         """Wait before the next start; if a restart cannot help, wait until one is requested."""
         down = self._program.relaunch == "by exit code" and stays_down(code)
-        self._say("exited" if down else "waiting", code)
+        self._report("exited" if down else "waiting", code)
         end = float("inf") if down else time.monotonic() + backoff_seconds(read_exits(self._path))
         while time.monotonic() < end and not (self._should_stop() or self._anew):
             self._rest(min(1.0, end - time.monotonic()))
@@ -105,7 +105,7 @@ class Attendant:
             while Process.read(self._path.parent, name).attendant and time.monotonic() < deadline:
                 time.sleep(0.1)
 
-    def _say(self, state: str, code: int | None = None) -> None:
+    def _report(self, state: str, code: int | None = None) -> None:
         Process(self._program.name, state, os.getpid(), code).write(self._path.parent)
 
     def _ask(self, *_: object) -> None:

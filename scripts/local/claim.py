@@ -28,7 +28,7 @@ class Claim:
     def acquire(self) -> bool:
         """True: this process has the lock. False: a live ./scripts/run has it. Waits for the stack of a dead one to
         end."""
-        deadline, told = time.monotonic() + PATIENCE_SECONDS, False
+        deadline, logged = time.monotonic() + PATIENCE_SECONDS, False
         while not self._try():
             if self.holder():
                 return False
@@ -36,9 +36,9 @@ class Claim:
                 raise LocalError(
                     f"an old stack in {self.path.parent.parent} does not end: look for its processes with ps", 70
                 )
-            if not told:
+            if not logged:
                 print("the last stack is still stopping ...", file=sys.stderr)
-                told = True
+                logged = True
             time.sleep(0.2)
         self._sign()
         return True

@@ -54,9 +54,9 @@ def _inspect(image: str) -> list[str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LocalError(f"docker does not answer ({error}): install it, or start it", CONFIGURATION) from error
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["docker failed"])[-1][:200]
-        remedy = f": docker pull {image} first" if "No such image" in said else ""
-        raise LocalError(f"{said}{remedy}", CONFIGURATION)
+        reason = (done.stderr.strip().splitlines() or ["docker failed"])[-1][:200]
+        remedy = f": docker pull {image} first" if "No such image" in reason else ""
+        raise LocalError(f"{reason}{remedy}", CONFIGURATION)
     return list(json.loads(done.stdout) or [])
 
 

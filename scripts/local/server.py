@@ -143,5 +143,5 @@ class Server(ABC):
 def last_line(log: Path) -> str:
     """The last useful line of a log, without stack traces; control characters are escaped."""
     lines = log.read_text(errors="replace").splitlines()[-200:] if log.is_file() else []
-    said = [line.strip() for line in lines if line.strip() and not line.startswith((" ", "\t", "Caused by", "}"))]
-    return one_line(said[-1][:300]) if said else "(its log is empty)"
+    messages = [line.strip() for line in lines if line.strip() and not line.startswith((" ", "\t", "Caused by", "}"))]
+    return one_line(messages[-1][:300]) if messages else "(its log is empty)"

@@ -74,7 +74,7 @@ class Stack:
         train(app)
         producer = environment.for_producer(self.options, os.environ, brokers, registry) if brokers else {}
         servers = "".join(f"{server.name}, " for server in reversed(self._all_servers()))
-        _tell(f"starting {servers}and Spark; the first rows appear after 10 to 30 s ...")
+        _print(f"starting {servers}and Spark; the first rows appear after 10 to 30 s ...")
         programs, shared = self._programs(app, producer), environment.shared(os.environ)
         self.started = time.time()  # downloads and training are over: the programs' own time to start counts from here
         self.supervisor.start(programs, shared, self._claim.file.fileno(), later=self._later())
@@ -88,7 +88,7 @@ class Stack:
         if self.options.producer:
             self._set_up(producer)
             self.supervisor.launch("producer")
-            _tell("producer started")
+            _print("producer started")
 
     def down(self) -> None:
         """Stop everything in order; does nothing if nothing was started."""
@@ -206,7 +206,7 @@ class Stack:
         while waiting:
             for server in [one for one in waiting if one.is_ready()]:
                 waiting.remove(server)
-                _tell(f"{server.name} ready after {time.time() - self.started:.1f} s on 127.0.0.1:{server.port}")
+                _print(f"{server.name} ready after {time.time() - self.started:.1f} s on 127.0.0.1:{server.port}")
             for server in waiting:
                 if self._exits(server.name) or time.time() - self.started > START_SECONDS:
                     why = f"{server.last_line()} (log: {server.log})"
@@ -229,7 +229,7 @@ class Stack:
                 ) from None
         if done.returncode:
             raise LocalError(f"topic and subject could not be set up: {last_line(log)} (log: {log})", done.returncode)
-        _tell("topic and subject set up")
+        _print("topic and subject set up")
 
     def _troubles(self, processes: list[Process], report: status.Status) -> list[str]:
         """One line for each program that is down or keeps failing; the app's line comes from its status."""
@@ -265,18 +265,18 @@ class _Stopping:
     def __init__(self, stack: Stack) -> None:
         self._stack, self._began, self._explained = stack, time.time(), False
         self._left = [one.name for one in reversed(stack.supervisor.processes()) if one.state == "running"]
-        _tell(f"stopping {', '.join(self._left)} ...")
+        _print(f"stopping {', '.join(self._left)} ...")
 
     def look(self) -> None:
         for name in [one for one in self._left if self._stack.ended_at(one) >= self._began]:
             self._left.remove(name)
-            _tell(
+            _print(
                 f"{name} ended after {self._seconds():.0f} s"
                 + (f", {', '.join(self._left)} still running" if self._left else "")
             )
         if "spark" in self._left and self._seconds() > STOP_EXPLAINED_S and not self._explained:
             self._explained = True
-            _tell(f"the Spark app finishes its batch and gold: {SPARK_STOP_S:.0f} s at most")
+            _print(f"the Spark app finishes its batch and gold: {SPARK_STOP_S:.0f} s at most")
 
     def _seconds(self) -> float:
         return time.time() - self._began
@@ -305,5 +305,5 @@ def _require_bucket(lake: Lake) -> None:
         raise LocalError(str(lake.not_writable(error))) from None
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)

@@ -64,7 +64,7 @@ def plain(view: View) -> Iterator[str]:
         yield "versions: " + "  ".join(f"{name} {count}" for name, count in sorted(versions.items()))
     failed = sum((Counter(rows.failed) for _, rows in tables), Counter[str]())
     if failed:
-        yield "rules: " + "  ".join(f"{said} {failed[action]}" for action, said in BY_ACTION.items())
+        yield "expectations: " + "  ".join(f"{word} {failed[action]}" for action, word in BY_ACTION.items())
     yield from summary(view)
     yield from view.troubles
     yield from view.status.notes
@@ -109,8 +109,8 @@ def summary(view: View) -> Iterator[str]:
     )
     new = "new silver rows" if view.had_silver else "silver rows"
     first = f"no {new} yet" if view.first_silver is None else f"first {new} after {view.first_silver:.0f} s"
-    told = (f"app {app}",) if app and app != RELAUNCHING else ()
-    yield " · ".join((*map(_process, view.processes), *told, first, f"up {_duration(view.up)}"))
+    apps = (f"app {app}",) if app and app != RELAUNCHING else ()
+    yield " · ".join((*map(_process, view.processes), *apps, first, f"up {_duration(view.up)}"))
     if view.page:
         yield f"page {view.page}"
     yield f"lake {view.lake} · logs {view.logs}"

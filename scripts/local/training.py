@@ -34,15 +34,15 @@ def train(app: dict[str, str]) -> None:
 
 def _write(archive: Path, app: dict[str, str]) -> None:
     began = time.monotonic()
-    _tell("training the JVM's class archive, once on this machine: half a minute to a minute ...")
+    _print("training the JVM's class archive, once on this machine: half a minute to a minute ...")
     with tempfile.TemporaryDirectory(prefix="training-", dir=archive.parent) as name:
         partial, log = Path(name, archive.name), Path(name, "training.log")
         problem = _run(app | {ARCHIVE: str(partial)}, log)
         if problem is None:
             partial.replace(archive)
-            _tell(f"class archive of {archive.stat().st_size / 1e6:.0f} MB written after {_seconds(began)}")
+            _print(f"class archive of {archive.stat().st_size / 1e6:.0f} MB written after {_seconds(began)}")
         else:
-            _tell(f"the class archive was not written, so starts take longer: {problem}")
+            _print(f"the class archive was not written, so starts take longer: {problem}")
 
 
 def _run(app: dict[str, str], log: Path) -> str | None:
@@ -64,5 +64,5 @@ def _seconds(began: float) -> str:
     return f"{time.monotonic() - began:.0f} s"
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)

@@ -57,17 +57,17 @@ class _Lines:
     """Prints the table's content as lines when it has changed, without a terminal."""
 
     def __init__(self) -> None:
-        self._said: object = None
+        self._shown: object = None
         self._at = 0.0
 
     def print_news(self, view: table.View) -> None:
         """Print every five seconds if there is a change, otherwise every minute."""
         waited = time.monotonic() - self._at
-        if waited >= (LINES_SECONDS if table.news(view) != self._said else QUIET_SECONDS):
+        if waited >= (LINES_SECONDS if table.news(view) != self._shown else QUIET_SECONDS):
             self.print(view)
 
     def print(self, view: table.View) -> None:
-        self._said, self._at = table.news(view), time.monotonic()
+        self._shown, self._at = table.news(view), time.monotonic()
         print(*table.plain(view), sep="\n", flush=True)
 
 

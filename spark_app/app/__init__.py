@@ -1,1 +1,1 @@
-"""Start, run, stop, exit: the command line (`cli`), its `text`, the `process`, the pipeline, the shell."""
+"""Start, run, stop, exit: the command line (`cli`), its `text`, the pipeline, the life cycle, the shell."""

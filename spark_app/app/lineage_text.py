@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.text import one_line
-from spark_app.page.lineage.graph import Edge, Graph, Place, definitions_text, source_texts, use_text
+from spark_app.page.lineage.graph import Edge, Endpoint, Graph, definitions_text, is_inside, source_texts, use_text
 from spark_app.protobuf.schemas.ledger import Ledger
 
 WIDTH = 100
@@ -45,7 +45,7 @@ def overview_lines(graph: Graph, ledger: Ledger) -> list[str]:
 
 
 def table_lines(graph: Graph, table: str) -> list[str]:
-    """What a table comes from and goes to, and what its columns are made of."""
+    """The origins and targets of a table, and those of its columns."""
     node = graph.nodes[table]
     title = f"{table}: {node.kind}"
     if "rows" in node.details:
@@ -67,31 +67,31 @@ def table_lines(graph: Graph, table: str) -> list[str]:
     return [one_line(line) for line in lines]
 
 
-def column_lines(graph: Graph, place: Place) -> list[str]:
-    """What a column comes from, up to the fields, and goes to, down to the aggregates.
+def column_lines(graph: Graph, endpoint: Endpoint) -> list[str]:
+    """The origins of a column, up to the fields, and its targets, down to the aggregates.
 
     Args:
         graph: the result of `Graph.around`.
     """
-    lines = [f"{place.node}.{place.column}", "  comes from"]
-    lines += _ancestors(graph, place, 2, frozenset()) or ["    nothing that is known"]
+    lines = [f"{endpoint.node}.{endpoint.column}", "  comes from"]
+    lines += _ancestors(graph, endpoint, 2, frozenset()) or ["    nothing that is known"]
     below = []
     for edge in graph.edges:
-        if edge.origin.node == place.node and _covers(place.column, edge.origin.column):
+        if edge.origin.node == endpoint.node and is_inside(edge.origin.column, endpoint.column):
             below.append((f"{edge.target.node}.{edge.target.column}", use_text(edge)))
     more = [("", f"and {len(below) - MOST:,} more")] if len(below) > MOST else []
     lines += _titled("goes to", [*below[:MOST], *more])
     return [one_line(line) for line in lines]
 
 
-def _ancestors(graph: Graph, place: Place, depth: int, seen: frozenset[Place]) -> list[str]:
-    edges = graph.into(place.node, place.column)
+def _ancestors(graph: Graph, endpoint: Endpoint, depth: int, seen: frozenset[Endpoint]) -> list[str]:
+    edges = graph.into(endpoint.node, endpoint.column)
     lines = []
     for (path, numbers), own in _by_target(edges).items():
-        inside = f"{path}: " if path != place.column else ""
+        inside = f"{path}: " if path != endpoint.column else ""
         rows = f" (rows of {definitions_text(numbers)})" if numbers else ""
         texts = [f"{inside}{text}{rows}" for text in source_texts(graph, own)]
-        if path == place.column or _is_renamed(own):
+        if path == endpoint.column or _is_renamed(own):
             for text in texts:
                 lines += textwrap.wrap(text, WIDTH, initial_indent="  " * depth, subsequent_indent="  " * (depth + 2))
     origins = dict.fromkeys(edge.origin for edge in edges if edge.origin.column)
@@ -131,8 +131,8 @@ def _column_rows(graph: Graph, table: str, newest: Sequence[int]) -> Iterator[tu
 
 
 def _dropped_rows(dropped: Mapping[str, Sequence[Mapping[str, str]]]) -> Iterator[tuple[str, str]]:
-    for name, places in dropped.items():
-        texts = [".".join([*_plain([place["node"]]), place["column"]]) for place in places]
+    for name, endpoints in dropped.items():
+        texts = [".".join([*_plain([endpoint["node"]]), endpoint["column"]]) for endpoint in endpoints]
         yield name, ", ".join(texts) or "no message has it"
 
 
@@ -201,10 +201,6 @@ def _rows(count: int) -> str:
 def _side_outputs(graph: Graph) -> dict[str, str]:
     """Table -> its kind."""
     return {name: kind for kind in SIDE for name in graph.tables(kind)}
-
-
-def _covers(column: str, other: str) -> bool:
-    return other == column or other.startswith(f"{column}.")
 
 
 def _plain(names: Iterable[str]) -> list[str]:

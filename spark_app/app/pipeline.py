@@ -5,7 +5,7 @@ checkpoint with the manifests; start Spark while the broker and the registry are
 the manifests; then run.
 
 Three loops share one lock, so that only one unit is built at a time: the streaming query (`ingest`), the main thread
-(`deferred`, `recovery`; it contacts the registry without the lock), and the gold thread (it holds the lock only while
+(`deferred`, `recovery`; it contacts the registry without the lock), and the gold thread (it has the lock only while
 it plans).
 """
 
@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 
 from pyspark.sql import SparkSession
 
-from spark_app.app.process import temporary_folders
-from spark_app.app.process.lifecycle import ProcessLifecycle
+from spark_app.app import temporary_folders
+from spark_app.app.lifecycle import ProcessLifecycle
 from spark_app.followers.events.settings_event import keep_settings, settings_event
 from spark_app.followers.events.spool import EventLog
 from spark_app.followers.gold.aggregate import Aggregator
@@ -90,19 +90,19 @@ class Pipeline:
         self._followers: Followers | None = None
         self._due: dict[str, float] = {}  # chore -> time of its next run
         self.lake = Lake(settings.lake_address)
-        self._tell = EventLog(self.lake).add
+        self._emit = EventLog(self.lake).add
         sources = StatusSources(
             lag=lambda: self._feed.lag() if self._feed else None,
             quiet_s=lambda: self.life.quiet_s(),
             parts=self._describe,
         )
-        self.status = Status(self.lake, settings.tables.layout, sources, self._tell)
+        self.status = Status(self.lake, settings.tables.layout, sources, self._emit)
         self.life = ProcessLifecycle(
             self.lake,
             settings.run,
             self.status,
             jvm.jvm_pid,
-            self._tell,
+            self._emit,
             lambda: self._feed.batch_description if self._feed else "",
         )
         self._stop = self.life.stop
@@ -120,17 +120,17 @@ class Pipeline:
             self._disk.retry(self.life.take_lease)
             failpoints.arm(self.lake.root)
             self.life.begin({"ingest": self._sign, "gold": self._gold_progress})
-            self._disk.retry(self._tell_start)
+            self._disk.retry(self._emit_start)
             self._disk.retry(lambda: temporary_folders.renew(self.lake))
             self._opened = self._disk.retry(self._open_lake)
-            self._schema_events = SchemaEvents(self._opened.resolver.ledger, self._tell)
+            self._schema_events = SchemaEvents(self._opened.resolver.ledger, self._emit)
             return self._run(self._opened)
         except StopRequested:
             return ExitCode.DONE
 
-    def _tell_start(self) -> None:
-        self._tell(Event("start", f"The app starts as process {os.getpid()}", details={"pid": os.getpid()}))
-        self._tell(settings_event(self.lake, self._settings))
+    def _emit_start(self) -> None:
+        self._emit(Event("start", f"The app starts as process {os.getpid()}", details={"pid": os.getpid()}))
+        self._emit(settings_event(self.lake, self._settings))
         keep_settings(self.lake, self._settings)
 
     def _sign(self) -> Hashable:
@@ -140,7 +140,7 @@ class Pipeline:
         return unit, self.status.progress, session.signs(self._spark, query) if self._spark else None
 
     def _describe(self) -> dict[str, Any]:
-        """What the status says of the parts that exist by now."""
+        """The values of the status about the parts that exist by now."""
         found: dict[str, Any] = {}
         if self._opened:
             ledger = self._opened.resolver.ledger
@@ -195,14 +195,14 @@ class Pipeline:
         with ThreadPoolExecutor(2) as pool:
             search = pool.submit(self._await, "broker", feed.look)
             schemas = pool.submit(self._await, "registry", lambda: self._load_schemas(opened))
-            for asked in (search, schemas):
-                asked.add_done_callback(self._stop_if_failed)
+            for check in (search, schemas):
+                check.add_done_callback(self._stop_if_failed)
             try:
                 self._spark = spark = self._start_spark()
                 self.life.reinstall_signal_handlers()
                 jvm.lock_lake_in_jvm(spark, self.lake)
                 if self._settings.spark.on_cluster:
-                    watch = ExecutorWatch(spark, self._settings, self.status, self._tell)
+                    watch = ExecutorWatch(spark, self._settings, self.status, self._emit)
                     watch.start(self.life.leave)
                     watch.check(self.lake, self._stop)
                 else:
@@ -220,9 +220,9 @@ class Pipeline:
         self._disk.retry(feed.check)
         return self._work(opened, feed, self._wire(spark, opened, feed, workers))
 
-    def _stop_if_failed(self, asked: Future[Any]) -> None:
+    def _stop_if_failed(self, check: Future[Any]) -> None:
         """If one check fails, do not wait for the other."""
-        if asked.exception() is not None:
+        if check.exception() is not None:
             self._stop.set()
 
     def _start_spark(self) -> SparkSession:
@@ -258,10 +258,10 @@ class Pipeline:
         context = FollowerContext(spark, opened, self._unit_lock, self._gold_done, lambda: is_rebuilding(self.lake))
         made = [make(context) for make in FOLLOWERS]
         gold = next(follower for follower in made if isinstance(follower, Aggregator))
-        self._service = RequestExecutor(spark, opened, units, gold, self._unit_lock, self.status.recovered, self._tell)
+        self._service = RequestExecutor(spark, opened, units, gold, self._unit_lock, self.status.recovered, self._emit)
         manifests, most_bytes = opened.units.manifests, self._settings.followers.max_bytes
         accepted = manifests.last if self._accept_gap else 0
-        self._followers = Followers(made, self.lake, manifests, self._stop, most_bytes, accepted, self._tell)
+        self._followers = Followers(made, self.lake, manifests, self._stop, most_bytes, accepted, self._emit)
         self._disk.retry(self._followers.begin)
         return self._followers
 
@@ -308,17 +308,19 @@ class Pipeline:
             self._compare_schemas(opened)
             self._schema_events.step()
         if self._is_due("maintenance", MAINTENANCE_EVERY_S) and (done := opened.units.maintainer.take_done()):
-            said = f"{done['compactions']:,} compactions made {done['files_after']:,} files of {done['files_before']:,}"
-            self._tell(Event("maintenance", said, details=done))
+            message = (
+                f"{done['compactions']:,} compactions made {done['files_after']:,} files of {done['files_before']:,}"
+            )
+            self._emit(Event("maintenance", message, details=done))
         if self._is_due("forget", FORGET_EVERY_S):
             followers.forget(self._settings.lake.keep_manifests, opened.units.committer.synced.unit)
 
     def _gold_done(self, rows: dict[str, int], failed: dict[str, str]) -> None:
         self.status.gold_done(rows, failed)
         if rows or failed:
-            said = f"{len(rows):,} gold tables are up to date" + (f", and {len(failed):,} failed" if failed else "")
+            message = f"{len(rows):,} gold tables are up to date" + (f", and {len(failed):,} failed" if failed else "")
             details = {"tables": len(rows), "rows": sum(rows.values()), "failed": sorted(failed)}
-            self._tell(Event("gold", said, "WARN" if failed else "INFO", details=details))
+            self._emit(Event("gold", message, "WARN" if failed else "INFO", details=details))
 
     def _is_due(self, chore: str, every_s: float) -> bool:
         now = time.monotonic()
@@ -329,7 +331,7 @@ class Pipeline:
 
     def _name_versions(self, opened: OpenLake) -> None:
         versions = opened.resolver.fetch_missing_versions()
-        if versions:  # only now, because a batch may hold the lock for long and would delay all other chores
+        if versions:  # only now, because a batch may keep the lock for long and would delay all other chores
             with self._unit_lock:
                 opened.resolver.ledger.set_versions(versions)
 
@@ -342,18 +344,18 @@ class Pipeline:
             self.status.deferred_done(report)
         return report is not None
 
-    def _await(self, what: str, ask: Callable[[], Any]) -> Any:
-        """Call `ask` until it answers, the timeout is over, or the app is stopped."""
+    def _await(self, what: str, request: Callable[[], Any]) -> Any:
+        """Call `request` until it gets a response, the timeout is over, or the app is stopped."""
         deadline, refused_since = time.monotonic() + self._settings.run.connect_timeout_s, None
         settings = self._settings
         wheres = {"broker": settings.kafka.brokers, "registry": settings.registry.url, "master": settings.spark.master}
         where, reason = wheres[what], None
         while not self._stop.is_set():
             try:
-                answer = ask()
+                response = request()
                 if reason:
                     self.status.end_wait(reason)
-                return answer
+                return response
             except RegistryAccessDenied as error:
                 self._give_up(f"{what} {where}", error)
             except (*topics.UNANSWERED, RegistryUnreachable, cluster.MasterUnreachable) as error:

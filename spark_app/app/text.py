@@ -1,4 +1,4 @@
-"""What the commands `status`, `expect check` and `audit` print. The live table of `./scripts/run` shares the status."""
+"""Output of the commands `status`, `expect check` and `audit`. The live table of `./scripts/run` shares the status."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from spark_app.model.text import one_line
 
 if TYPE_CHECKING:
     from spark_app.audit.verdict import Verdict
-    from spark_app.recovery.backtest.outcomes import ExpectationOutcome, Outcomes
+    from spark_app.recovery.backtest.outcomes import Outcomes
 
 
-BY_ACTION = {"warn": "warned", "drop": "dropped", "quarantine": "quarantined"}  # action of the rules -> heading
+BY_ACTION = {"warn": "warned", "drop": "dropped", "quarantine": "quarantined"}  # action of an expectation -> heading
 
 
 def status_lines(value: Mapping[str, Any] | None, page: str | None = None) -> list[str]:
@@ -48,24 +48,28 @@ def status_lines(value: Mapping[str, Any] | None, page: str | None = None) -> li
 
 
 def notes(value: Mapping[str, Any]) -> list[str]:
-    """What there is to say besides the counts of every lake: rules, paused tables, schemas that are kept out, and what
-    is behind."""
+    """Lines besides the counts of every lake: expectations, paused tables, schemas that are kept out, and what is
+    behind."""
+    executors = value.get("executors")
     return [
-        *(f"expectation {rule}: {failed:,} of {passed + failed:,} rows fail" for rule, passed, failed in _rules(value)),
+        *(
+            f"expectation {name}: {bad:,} of {good + bad:,} rows fail"
+            for name, (good, bad) in _items(value, "expectations")
+        ),
         *(f"blocked     {n:,} offsets of {p}, by an open transaction" for p, n in _items(value, "held_back")),
         *(_paused(name, pause) for name, pause in _items(value, "paused")),
         *(_reference(name, one) for name, one in _items(value, "references")),
         *_schema_warnings(value.get("schema_warnings") or {}),
         *_behind(value),
         *_source(value.get("source")),
-        *_executors(value.get("executors")),
+        *(["executors   {now:,} of {wanted:,} that the load needs".format(**executors)] if executors else []),
         *(f"gold        {table} failed, and is recomputed later: {why}" for table, why in _items(value, "gold_failed")),
     ]
 
 
 def table_rows(value: Mapping[str, Any]) -> list[list[str]]:
-    """The headings, then a line of cells for each table. There are columns for rules once rows have failed one, and for
-    waiting rows while tables are paused."""
+    """The headings, then a line of cells for each table. There are columns for expectations once rows have failed
+    one, and for waiting rows while tables are paused."""
     tables, paused = value.get("tables") or {}, value.get("paused") or {}
     actions = BY_ACTION if any(table.get("failed") for table in tables.values()) else {}
     waiting = ["waiting"] if paused else []
@@ -74,9 +78,9 @@ def table_rows(value: Mapping[str, Any]) -> list[list[str]]:
         table = tables.get(name) or {}
         failed = table.get("failed") or {}
         counts = [table.get("silver") or 0, table.get("gold") or 0, *(failed.get(action, 0) for action in actions)]
-        held = [f"{paused[name]['rows']:,}" if name in paused else "" for _ in waiting]
+        waits = [f"{paused[name]['rows']:,}" if name in paused else "" for _ in waiting]
         seen = "  ".join(f"{version} {rows:,}" for version, rows in rows_by_version(value, name).items())
-        found.append([name, *(f"{count:,}" for count in counts), *held, seen])
+        found.append([name, *(f"{count:,}" for count in counts), *waits, seen])
     return found
 
 
@@ -84,16 +88,14 @@ def rows_by_version(value: Mapping[str, Any], table: str) -> dict[str, int]:
     """Version of the schema, or `id 7` if it is not known -> rows of a table."""
     versions = value.get("versions") or {}
     rows = ((value.get("tables") or {}).get(table) or {}).get("schema_ids") or {}
-    return {f"v{versions[key]}" if key in versions else f"id {key}": rows[key] for key in sorted(rows, key=_by_number)}
+    return {
+        f"v{versions[key]}" if key in versions else f"id {key}": rows[key]
+        for key in sorted(rows, key=lambda key: (len(key), key))
+    }
 
 
 def _items(value: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
     return sorted((value.get(key) or {}).items())
-
-
-def _rules(value: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    """(rule, rows that pass, rows that fail) since the start of the app."""
-    return [(rule, *counts) for rule, counts in _items(value, "expectations")]
 
 
 def _paused(name: str, pause: Mapping[str, Any]) -> str:
@@ -104,12 +106,12 @@ def _paused(name: str, pause: Mapping[str, Any]) -> str:
 def _schema_warnings(warnings: Mapping[str, Any]) -> list[str]:
     """The schemas about which a person decides, the number of warnings about versions, and the newest ones."""
     stopped = [
-        f"schemas     {key} is kept out: {said}; decide: protolake accept-schema {key} --as ..."
-        for key, said in warnings.get("stopped", {}).items()
+        f"schemas     {key} is kept out: {why}; decide: protolake accept-schema {key} --as ..."
+        for key, why in warnings.get("stopped", {}).items()
     ]
     if not warnings.get("count"):
         return stopped
-    newest = [f"            {said}" for said in warnings["newest"]]
+    newest = [f"            {warning}" for warning in warnings["newest"]]
     count = f"schemas     {warnings['count']:,} warnings about new versions, see `protolake schemas`"
     return [*stopped, count, *newest]
 
@@ -131,7 +133,7 @@ def _behind(value: Mapping[str, Any]) -> list[str]:
 def _why_behind(follower: Mapping[str, Any]) -> str:
     if follower["paused"]:
         return f"; paused: {follower['paused']}"
-    failed = follower.get("failed")  # an app of an earlier release does not say it
+    failed = follower.get("failed")  # an app of an earlier release does not store it
     return f"; it failed last: {one_line(failed)}" if failed else ""
 
 
@@ -153,32 +155,25 @@ def _by_cause(quarantine: Mapping[str, int]) -> str:
     return f" ({causes})" if causes else ""
 
 
-def _by_number(key: str) -> tuple[int, str]:
-    return len(key), key
-
-
-def _executors(executors: Mapping[str, int] | None) -> list[str]:
-    return ["executors   {now:,} of {wanted:,} that the load needs".format(**executors)] if executors else []
-
-
 NAMED = "first failing rows"
 
 
 def outcome_lines(outcomes: Outcomes) -> list[str]:
-    """A line per table and rule, then where the rows came from, and what could not be checked."""
+    """A line per table and expectation, then where the rows came from, and what could not be checked."""
     tables = outcomes.tables
     since = f"only rows that landed at {outcomes.since.isoformat()} or later" if outcomes.since else "all rows"
     wide = max([len(table) for table in tables] + [5]) + 2
     names = [name for outcome in tables.values() for name in outcome.expectations]
-    widest = max([len(name) for name in names] + [4]) + 2
-    lines = [f"{'table':<{wide}}{'rule':<{widest}}{'checked':>14}{'failed':>14}{'share':>11}  {NAMED}"]
+    widest = max([len(name) for name in names] + [11]) + 2
+    lines = [f"{'table':<{wide}}{'expectation':<{widest}}{'checked':>14}{'failed':>14}{'share':>11}  {NAMED}"]
     for table, outcome in tables.items():
-        for name, rule in outcome.expectations.items():
-            counts = f"{rule.checked:>14,}{rule.failed:>14,}{_share(rule.failed, rule.checked):>11}"
-            lines.append(f"{table:<{wide}}{name:<{widest}}{counts}  {_places(rule)}".rstrip())
+        for name, found in outcome.expectations.items():
+            counts = f"{found.checked:>14,}{found.failed:>14,}{_share(found.failed, found.checked):>11}"
+            rows = " ".join(f"{topic}/{partition}@{offset}" for topic, partition, offset in found.rows)
+            lines.append(f"{table:<{wide}}{name:<{widest}}{counts}  {rows}".rstrip())
     lines += ["", f"{'table':<{wide}}{'rows of silver':>18}{'kept out of silver':>22}"]
     lines += [f"{table:<{wide}}{outcome.silver:>18,}{outcome.bronze:>22,}" for table, outcome in tables.items()]
-    lines += ["", f"checked: {since}; those kept out of silver by rules were decoded from bronze"]
+    lines += ["", f"checked: {since}; those kept out of silver by expectations were decoded from bronze"]
     for table, outcome in tables.items():
         if outcome.changed:
             lines.append(
@@ -188,8 +183,8 @@ def outcome_lines(outcomes: Outcomes) -> list[str]:
         lines.append(f"not checked: {count:,} records that cannot be decoded now: {reason}")
     for table, outcome in tables.items():
         if outcome.unclear:
-            said = f"{outcome.unclear:,} rows of {table}, of unclear messages"
-            lines.append(f"not checked by rules in the .proto: {said}")
+            rows = f"{outcome.unclear:,} rows of {table}, of unclear messages"
+            lines.append(f"not checked by rules in the .proto: {rows}")
     lines += [f"not checked: {name} applies to no table that exists" for name in outcomes.idle]
     return lines
 
@@ -202,10 +197,6 @@ def _share(failed: int, checked: int) -> str:
         return "100%"
     share = 100 * failed / checked
     return "< 0.01%" if share < 0.01 else "> 99.99%" if share > 99.99 else f"{share:.2f}%"
-
-
-def _places(rule: ExpectationOutcome) -> str:
-    return " ".join(f"{topic}/{partition}@{offset}" for topic, partition, offset in rule.rows)
 
 
 MOST_SHOWN = 10

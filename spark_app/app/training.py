@@ -57,7 +57,7 @@ def main() -> int:
         lake = Lake(folder)
         stream_batches(spark, lake, settings)
         read_tables(spark, lake)
-        ask_kafka(spark, settings)
+        query_kafka(spark, settings)
         jvm.end(clean=True)
         process.wait(ARCHIVE_TIMEOUT_S)  # the JVM writes the archive while it exits
     size = archive.stat().st_size if archive.is_file() else 0
@@ -100,7 +100,7 @@ def read_tables(spark: SparkSession, lake: Lake) -> None:
         files.groupBy("partition").agg(F.count(F.lit(1)), F.max("timestamp")).toArrow()
 
 
-def ask_kafka(spark: SparkSession, settings: Settings) -> None:
+def query_kafka(spark: SparkSession, settings: Settings) -> None:
     """Load the classes of Spark's Kafka source; the request times out."""
     brief = {"kafka.request.timeout.ms": "1000", "kafka.default.api.timeout.ms": "1000", "fetchOffset.numRetries": "1"}
     nobody = {"kafka.bootstrap.servers": NOBODY, "subscribe": "nothing"}

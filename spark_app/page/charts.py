@@ -57,7 +57,7 @@ def _over_time(
 
 
 def _axes(title: str, named: bool, step: float = 0) -> dict[str, Any]:
-    """What all charts with two axes have.
+    """The common options of charts with two axes.
 
     Args:
         named: the names of the series are shown.

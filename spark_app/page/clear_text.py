@@ -1,5 +1,4 @@
-"""Whether the page may show records as they were sent, and which tables it hides. Views and jobs decide by the same
-rule."""
+"""Whether the page may show records as they were sent, and which tables it hides: the same for views and jobs."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ HIDDEN = (
 
 
 def shows_clear_text(lake: Lake, settings: Settings) -> bool:
-    """False if projections change columns, now or in any definition that rows have, unless the settings say
-    so. False, too, if nobody can tell because the definitions are damaged."""
+    """False if projections change columns, now or in any definition that rows have, unless the settings allow
+    it. False, too, if the definitions are damaged."""
     if settings.page.clear_text:
         return True
     if not settings.silver.is_empty:
@@ -44,8 +43,8 @@ def hidden_tables(lake: Lake, settings: Settings) -> frozenset[str]:
 
 def _layout_of(lake: Lake, settings: Settings) -> TableNames:
     """The names that the lake was made with, which the settings of the page may lack."""
-    rules, known = read_json(lake.storage, lake.fixed_settings) or {}, settings.tables.layout
-    kept = {one.name: rules.get(f"tables.{one.name}") for one in fields(known)}
+    fixed, known = read_json(lake.storage, lake.fixed_settings) or {}, settings.tables.layout
+    kept = {one.name: fixed.get(f"tables.{one.name}") for one in fields(known)}
     return replace(known, **{name: value for name, value in kept.items() if isinstance(value, str)})
 
 

@@ -1,4 +1,4 @@
-"""What every view has at hand: the lake, its readings, and answers of jobs."""
+"""The context of every view: the lake, its readings, and results of jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nicegui import Client, run, ui
 from spark_app.lake.lake import Lake
 from spark_app.model.table_names import TableNames
 from spark_app.page.observations import Observations
-from spark_app.page.queries.asking import Child
+from spark_app.page.queries.child_process import Child
 from spark_app.settings.models import Settings
 
 CHILD = "spark_app.page.job"
@@ -22,18 +22,18 @@ WITHIN_S = 30.0
 TURNS = asyncio.Semaphore(4)  # jobs of all tabs at the same time, because each is a process
 EVERY_S = 0.5
 PATIENCE_S = 20.0  # for a browser that is busy
-LEAST_S = 5.0  # between two questions, because each is a process
+LEAST_S = 5.0  # between two jobs, because each is a process
 AGAIN_S = 10.0  # after a failure
 
 
-async def _answer(client: Client, child: Child | None, question: dict[str, Any]) -> dict[str, Any]:
-    answer = None
+async def _run_job(client: Client, child: Child | None, request: dict[str, Any]) -> dict[str, Any]:
+    result = None
     async with TURNS if child is None else contextlib.nullcontext():
         if not client.is_deleted:
-            answer = await run.io_bound((child or Child()).ask, CHILD, question, WITHIN_S)
+            result = await run.io_bound((child or Child()).run, CHILD, request, WITHIN_S)
     if client.is_deleted:
         raise asyncio.CancelledError
-    return {"failed": "the page ends"} if answer is None else answer
+    return {"failed": "the page ends"} if result is None else result
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class PageContext:
     def layout(self) -> TableNames:
         return self.settings.tables.layout
 
-    def ask(self, job: str, child: Child | None = None, **arguments: Any) -> Coroutine[Any, Any, dict[str, Any]]:
-        """The answer of a job of a view, which runs in a process of its own; {"failed": why} if there is none.
+    def run_job(self, job: str, child: Child | None = None, **arguments: Any) -> Coroutine[Any, Any, dict[str, Any]]:
+        """The result of a job of a view, which runs in a process of its own; {"failed": why} if there is none.
 
         Args:
             child: the process, for whoever may end it, and sees to turns.
@@ -55,9 +55,9 @@ class PageContext:
         Raises:
             CancelledError: the tab was closed meanwhile, so that nothing is drawn any more.
         """
-        question = {"job": job, "arguments": arguments, "settings": self.settings.model_dump_json()}
-        # Of the caller's task: another one may await the answer.
-        return _answer(ui.context.client, child, question)
+        request = {"job": job, "arguments": arguments, "settings": self.settings.model_dump_json()}
+        # Of the caller's task: another one may await the result.
+        return _run_job(ui.context.client, child, request)
 
 
 def live(context: PageContext, refresh: Callable[[], None]) -> None:
@@ -74,39 +74,39 @@ def live(context: PageContext, refresh: Callable[[], None]) -> None:
     ui.timer(EVERY_S, look)
 
 
-class Rereading:
-    """Asks a job again when what it reads has changed."""
+class RepeatedJob:
+    """Runs a job again when what it reads has changed."""
 
     def __init__(self, context: PageContext, job: str, version: Callable[[], Any], least_s: float = LEAST_S):
         """
         Args:
             version: of what the job reads; another one is a change.
-            least_s: seconds between two questions.
+            least_s: seconds between two runs.
         """
         self._context = context
         self._job = job
         self._version = version
         self._least_s = least_s
         self._seen: Any = None
-        self._is_asked = self._failed = False
-        self._asked_at = float("-inf")
+        self._has_run = self._failed = False
+        self._ran_at = float("-inf")
 
     @property
     def is_due(self) -> bool:
-        """Whether the answer may be another one than before."""
-        waited = time.monotonic() - self._asked_at
+        """Whether the result may be another one than before."""
+        waited = time.monotonic() - self._ran_at
         if waited < self._least_s:
             return False
-        return not self._is_asked or (self._failed and waited > AGAIN_S) or self._version() != self._seen
+        return not self._has_run or (self._failed and waited > AGAIN_S) or self._version() != self._seen
 
-    async def ask(self, **arguments: Any) -> dict[str, Any]:
-        """The answer of the job."""
+    async def run(self, **arguments: Any) -> dict[str, Any]:
+        """The result of the job."""
         seen = self._version()
-        self._is_asked, self._asked_at = True, time.monotonic()
-        answer = await self._context.ask(self._job, **arguments)
-        self._seen, self._failed, self._asked_at = seen, "failed" in answer, time.monotonic()
-        return answer
+        self._has_run, self._ran_at = True, time.monotonic()
+        result = await self._context.run_job(self._job, **arguments)
+        self._seen, self._failed, self._ran_at = seen, "failed" in result, time.monotonic()
+        return result
 
-    async def look(self, **arguments: Any) -> dict[str, Any] | None:
-        """The answer of the job; None if it is not due."""
-        return await self.ask(**arguments) if self.is_due else None
+    async def run_if_due(self, **arguments: Any) -> dict[str, Any] | None:
+        """The result of the job; None if it is not due."""
+        return await self.run(**arguments) if self.is_due else None

@@ -18,11 +18,11 @@ from spark_app.model.errors import ConfigurationError, UnreachableError
 
 TOKEN = re.compile(r"[\w-]{40,100}", re.ASCII)
 TOKEN_BYTES = 32
-TAKE_S = 1.0  # `address` of other processes holds the lock for a moment
+ACQUIRE_S = 1.0  # `address` of other processes locks it for a moment
 
 
 class PageFiles:
-    """One process at a time has them, which `take` sees to."""
+    """One process at a time has them, which `acquire` sees to."""
 
     def __init__(self, lake: Lake):
         self.lake = lake
@@ -32,13 +32,13 @@ class PageFiles:
         self._alerts = f"{lake.page}/alerts.json"
         self._address = f"{lake.page}/address"
         self._folder = lake.page
-        self._held = -1  # file descriptor of the lock
+        self._lock_file = -1  # file descriptor
 
     @property
     def token_file(self) -> str:
         return self._storage.uri(self._token)
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """Become the only page of the lake, until this process ends.
 
         Raises:
@@ -47,28 +47,28 @@ class PageFiles:
         """
         try:
             self._storage.create_folders(self._folder)
-            held = os.open(self._storage.uri(self._lock), os.O_RDWR | os.O_CREAT, 0o600)
+            file = os.open(self._storage.uri(self._lock), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise ConfigurationError(
                 f"lake.path: cannot write to {self._storage.uri(self._folder)} ({error.strerror}); the page keeps its "
                 "token there, and may read the rest of the lake only"
             ) from None
-        until = time.monotonic() + TAKE_S
-        while not _lock(held):
+        until = time.monotonic() + ACQUIRE_S
+        while not _lock(file):
             if time.monotonic() > until:
-                os.close(held)
+                os.close(file)
                 where = self._storage.root
                 raise UnreachableError(f"another `protolake page` serves the lake {where}: stop it first")
-            time.sleep(TAKE_S / 10)
-        self._held = held
+            time.sleep(ACQUIRE_S / 10)
+        self._lock_file = file
 
     def check(self) -> None:
         """
         Raises:
-            UnreachableError: the lake that `take` found was moved away, and perhaps another one is at its place.
+            UnreachableError: the lake that `acquire` found was moved away, and perhaps replaced.
         """
         try:
-            if os.path.samestat(os.fstat(self._held), os.stat(self._storage.uri(self._lock))):
+            if os.path.samestat(os.fstat(self._lock_file), os.stat(self._storage.uri(self._lock))):
                 return
         except FileNotFoundError:
             pass
@@ -92,16 +92,16 @@ class PageFiles:
     def _read_token(self) -> str:
         found = self._storage.get(self._token).decode(errors="replace").strip()
         if not TOKEN.fullmatch(found):
-            raise ConfigurationError(f"{self.token_file} holds no token: remove it, and the page makes a new one")
+            raise ConfigurationError(f"{self.token_file} has no token: remove it, and the page makes a new one")
         return found
 
     def write_address(self, address: str) -> None:
-        """Say where the page is reached, without the token."""
+        """Store where the page is reached, without the token."""
         self._storage.replace(self._address, f"{address}\n".encode(), durable=False)
 
     def address(self) -> str | None:
         """Where the page of the lake is reached, with the token if this user may read it; None if no page runs."""
-        if not self._is_taken():
+        if not self._is_locked():
             return None
         try:
             address = self._storage.get(self._address).decode().strip()
@@ -111,7 +111,7 @@ class PageFiles:
             return f"{address}/?token={self._read_token()}"
         return f"{address}/"
 
-    def _is_taken(self) -> bool:
+    def _is_locked(self) -> bool:
         """Whether a process is the page of the lake. For a moment this keeps another one from becoming it."""
         try:
             probe = os.open(self._storage.uri(self._lock), os.O_RDONLY)

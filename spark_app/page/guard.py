@@ -69,9 +69,9 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
-        answer = self._refusal(scope) or self._entry(scope)
-        if answer is not None:
-            return await answer(scope, receive, send)
+        response = self._refusal(scope) or self._entry(scope)
+        if response is not None:
+            return await response(scope, receive, send)
         # What follows may log an address, so it gets none with the token.
         clean = {**scope, "query_string": urlencode(_rest(scope)).encode()}
         await self._app(clean, receive, _with_safety(send))
@@ -97,11 +97,11 @@ class Guard:
         if scope["type"] != "http" or scope["method"] != "GET" or not wants_page or len(rest) == len(_query(scope)):
             return None
         where = "/" + scope["path"].lstrip("/")  # two slashes at its start would name another host
-        answer = RedirectResponse(where + (f"?{urlencode(rest)}" if rest else ""), 303)
-        answer.headers["Cache-Control"] = "no-store"
+        response = RedirectResponse(where + (f"?{urlencode(rest)}" if rest else ""), 303)
+        response.headers["Cache-Control"] = "no-store"
         proof = self._proof(int(self._clock()) + COOKIE_S)
-        answer.set_cookie(self.cookie, proof, COOKIE_S, secure=self._has_tls, httponly=True, samesite="lax")
-        return answer
+        response.set_cookie(self.cookie, proof, COOKIE_S, secure=self._has_tls, httponly=True, samesite="lax")
+        return response
 
     def _proof(self, until: int) -> str:
         """Proves until a moment (Unix) that its bearer had the token, which cannot be made of it."""

@@ -1,30 +1,55 @@
-"""Does one job of a view: `python -m spark_app.page.job`. The process ends with its answer; it may load pyarrow and
+"""Does one job of a view: `python -m spark_app.page.job`. The process ends with its result; it may load pyarrow and
 DuckDB, and crash."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ProtolakeError
-from spark_app.page.queries.asking import reply
-from spark_app.page.views import VIEWS
+from spark_app.page.queries.child_process import serve_requests
 from spark_app.settings.models import Settings
 
-JOBS = {name: job for view in VIEWS for name, job in view.jobs.items()}
+Job = Callable[..., dict[str, Any]]
 
 
-def main() -> None:
-    reply(do)
+def load(name: str) -> Job | None:
+    """The function of a job, which is called with the lake, the settings and the arguments of `PageContext.run_job`. A
+    process imports its own job only."""
+    job: Job
+    match name:
+        case "quarantine_history":
+            from spark_app.page.views.quarantine.jobs import history as job
+        case "open_records":
+            from spark_app.page.views.quarantine.jobs import open_records as job
+        case "record_detail":
+            from spark_app.page.views.quarantine.record import record_detail as job
+        case "schemas":
+            from spark_app.page.views.schemas.jobs import known_schemas as job
+        case "schema":
+            from spark_app.page.views.schemas.jobs import one_schema as job
+        case "runs":
+            from spark_app.page.views.runs.jobs import run_history as job
+        case "query":
+            from spark_app.page.views.query.jobs import one_query as job
+        case "table":
+            from spark_app.page.views.table.jobs import table_facts as job
+        case "lineage":
+            from spark_app.page.views.table.lineage import lineage as job
+        case _:
+            return None
+    return job
 
 
-def do(question: dict[str, Any]) -> dict[str, Any]:
+def do(request: dict[str, Any]) -> dict[str, Any]:
     """Do the job; {"failed": why} if it cannot be done."""
-    settings = Settings.model_validate_json(question["settings"])
-    if question["job"] not in JOBS:
-        return {"failed": f"there is no job {question['job']}"}
+    settings = Settings.model_validate_json(request["settings"])
+    job = load(request["job"])
+    if job is None:
+        return {"failed": f"there is no job {request['job']}"}
     try:
-        return JOBS[question["job"]]()(Lake(settings.lake_address), settings, **question["arguments"])
+        return job(Lake(settings.lake_address), settings, **request["arguments"])
     except ProtolakeError as error:
         return {"failed": str(error)}
     except Exception as error:
@@ -32,4 +57,4 @@ def do(question: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    serve_requests(do)

@@ -1,4 +1,4 @@
-"""What the page has seen of the lake: the newest reading, and the rates of the last minute. All views share it."""
+"""The observations of the lake: the newest reading, and the rates of the last minute. All views share them."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ def troubled_tables(reading: Reading, layout: TableNames) -> dict[str, str]:
 
 
 def pause_text(pause: Mapping[str, Any]) -> str:
-    """What becomes of the rows of a paused table; `pause` is what the status says of it."""
+    """The fate of the rows of a paused table; `pause` is its part of the status."""
     rows = f"{amount(pause.get('rows'))} rows"
     if pause.get("let_in"):
         return f"{rows} are let in"
-    return f"{rows} wait: the record {pause.get('record')} fails the rule {pause.get('rule')}"
+    return f"{rows} wait: the record {pause.get('record')} fails the expectation {pause.get('rule')}"

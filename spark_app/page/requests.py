@@ -1,4 +1,4 @@
-"""What the page asks the app for: a replay, or a decision about a schema; and the requests that are not done."""
+"""Requests of the page to the app: a replay, or a decision about a schema; and the requests that are not done."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from spark_app.lake.lake import Lake
 from spark_app.model.text import one_line
 from spark_app.page.context import PageContext
 from spark_app.page.format import amount, utc
-from spark_app.page.widgets import failure, say, status
+from spark_app.page.widgets import failure, set_status, status
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
 
 POLL_S = 0.3
 GIVE_UP_S = 6 * 3600.0
-ASKED_BY = "the page"  # who has its token is not known by name
+REQUESTED_BY = "the page"  # who has its token is not known by name
 LEFT = "the page no longer waits; the request stays, and the event `request` will have its result"
 WITHDRAWN = "the request was withdrawn"
 SOME_DONE = f"{WITHDRAWN}; what the app has done for it until then remains"
@@ -31,7 +31,7 @@ Kind = Literal["replay", "accept"]
 @dataclass(frozen=True)
 class PendingRequest:
     id: str
-    said: str
+    description: str
     progress: str
 
 
@@ -41,7 +41,7 @@ def pending_requests(lake: Lake, is_up: bool) -> list[PendingRequest]:
         found = requests.pending(lake)
     except OSError:
         return []
-    return [PendingRequest(one.id, _said(one), progress_text(lake, one, is_up)) for one in found]
+    return [PendingRequest(one.id, _description(one), progress_text(lake, one, is_up)) for one in found]
 
 
 def cancel(lake: Lake, id: str) -> str:
@@ -56,11 +56,11 @@ def cancel(lake: Lake, id: str) -> str:
     return "The request is done, or somebody has cancelled it."
 
 
-def _said(request: Request) -> str:
+def _description(request: Request) -> str:
     chosen = ", ".join(f"{name} {_text(value)}" for name, value in request.arguments.items() if value)
     how = " (it only counts)" if request.dry_run else ""
-    asked = f"asked for by {request.asked_by} at {utc(request.asked_at)} UTC"
-    return one_line(f"{request.kind}{how}{f': {chosen}' if chosen else ''}, {asked}")[:500]
+    source = f"requested by {request.asked_by} at {utc(request.asked_at)} UTC"
+    return one_line(f"{request.kind}{how}{f': {chosen}' if chosen else ''}, {source}")[:500]
 
 
 def _text(value: Any) -> str:
@@ -88,18 +88,18 @@ def _counts(progress: dict[str, Any]) -> list[tuple[str, int]]:
     return found
 
 
-class Asked:
+class SentRequest:
     """One request of the page. `withdraw` and `leave` end the waiting."""
 
     def __init__(self, context: PageContext, kind: Kind, arguments: dict[str, Any], dry_run: bool = False):
         self._context = context
-        self._request = Request(kind, arguments, dry_run, asked_by=ASKED_BY)
+        self._request = Request(kind, arguments, dry_run, asked_by=REQUESTED_BY)
         self._ended = ""  # why nobody waits any more
 
-    async def result(self, tell: Callable[[str], object]) -> dict[str, Any]:
+    async def result(self, show_progress: Callable[[str], object]) -> dict[str, Any]:
         """Leave the request for the app and wait for its result; {"error": why} if there is none.
 
-        `tell` gets a sentence about its progress, again and again.
+        `show_progress` gets a sentence about its progress, again and again.
         """
         lake = self._context.lake
         try:
@@ -116,7 +116,7 @@ class Asked:
                 return result
             if self._ended:
                 return {"error": self._ended}
-            tell(progress_text(lake, self._request, self._context.observed.newest.is_up))
+            show_progress(progress_text(lake, self._request, self._context.observed.newest.is_up))
             await asyncio.sleep(POLL_S)
         return {"error": LEFT}
 
@@ -142,12 +142,12 @@ class RequestLine:
     """Waits for one request at a time.
 
     Attributes:
-        line: says the progress; whoever asked says the result in it.
+        line: shows the progress, and then what the caller makes of the result.
     """
 
     def __init__(self, context: PageContext):
         self._context = context
-        self._asked: Asked | None = None
+        self._sent: SentRequest | None = None
         with ui.row().classes("items-center no-wrap"):
             self._spinner = ui.spinner()
             self.line = status().props('data-testid="progress"').style("min-height: 1.5em")
@@ -160,15 +160,15 @@ class RequestLine:
         self._cancel = ui.button("Cancel", on_click=self._withdraw).props("flat no-caps")
         self._cancel.set_visibility(False)
 
-    async def ask(self, kind: Kind, arguments: dict[str, Any], dry_run: bool = False) -> dict[str, Any] | None:
-        """The result, {"error": why} if there is none, which the line says, too; None if nobody waits any more."""
-        asked = self._asked = Asked(self._context, kind, arguments, dry_run)
+    async def send(self, kind: Kind, arguments: dict[str, Any], dry_run: bool = False) -> dict[str, Any] | None:
+        """The result, {"error": why} if there is none, which the line shows, too; None if nobody waits any more."""
+        sent = self._sent = SentRequest(self._context, kind, arguments, dry_run)
         self._wait(True)
         what = "Dry run, which only counts. " if dry_run else ""
-        result = await asked.result(lambda said: say(self.line, f"{what}{said}"))
-        if asked is not self._asked:
+        result = await sent.result(lambda progress: set_status(self.line, f"{what}{progress}"))
+        if sent is not self._sent:
             return None
-        self._asked = None
+        self._sent = None
         self._wait(False)
         if "error" in result:
             failure("There is no result", result["error"], self.line)
@@ -176,17 +176,17 @@ class RequestLine:
 
     def end(self) -> None:
         """Nobody looks any more: a dry run is of no use then, and anything else goes on."""
-        if self._asked is not None and self._asked.is_dry_run:
+        if self._sent is not None and self._sent.is_dry_run:
             self._withdraw()
-        elif self._asked is not None:
-            self._asked.leave()
-        self._asked = None
+        elif self._sent is not None:
+            self._sent.leave()
+        self._sent = None
 
     def _withdraw(self) -> None:
         """Remove the request, so that no start of the app carries it out."""
         try:
-            if self._asked is not None:
-                self._asked.withdraw()
+            if self._sent is not None:
+                self._sent.withdraw()
         except OSError as error:
             failure("The request cannot be removed, and the app carries it out", error.strerror, self.line)
 

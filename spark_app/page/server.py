@@ -1,4 +1,4 @@
-"""Serves the views, `/metrics` and `/health`, and has the alerts watched meanwhile.
+"""Serves the views, `/metrics` and `/health`, and watches the alerts meanwhile.
 
 The reasons: docs/decisions/page.md.
 """
@@ -31,7 +31,7 @@ from spark_app.page.context import PageContext
 from spark_app.page.files import PageFiles
 from spark_app.page.guard import Guard
 from spark_app.page.metrics.exposition import AlertCollector, LakeCollector, registry_of
-from spark_app.page.metrics.reading import Reading, read
+from spark_app.page.metrics.reading import read
 from spark_app.page.observations import Observations
 from spark_app.page.site import add_views
 from spark_app.settings.models import Settings
@@ -54,16 +54,16 @@ def serve(settings: Settings) -> NoReturn:
     if not (lake.local_state.exists(lake.page) or lake.storage.exists(lake.state)):  # the first: `--prepare` was run
         raise ConfigurationError(f"lake.path: no lake at {lake.uri}; start the app first, which makes it")
     files = PageFiles(lake)
-    files.take()
+    files.acquire()
     token, made = files.token()
     alarm = Alarm(lake, settings, files, lake.known_identity)
     listening = listen(settings.page)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(ExitCode.DONE))
     threading.excepthook = end_with
-    collectors = (LakeCollector(_Readings(lake).take, lake.known_identity), AlertCollector(alarm.book))
     observed = Observations(lake)
-    app = application(lake, registry_of(*collectors))
+    of_lake = LakeCollector(lambda: read(lake, time.time(), observed.newest), lake.known_identity)
+    app = application(lake, registry_of(of_lake, AlertCollector(alarm.book)))
     add_views(app, PageContext(lake, settings, observed))
     guarded = Guard(app, token, settings.page.names, settings.page.address.startswith("https://"))
     server = threading.Thread(target=_run, args=(guarded, listening), name="page", daemon=True)
@@ -79,8 +79,8 @@ def serve(settings: Settings) -> NoReturn:
 
 
 def end_with(failed: threading.ExceptHookArgs) -> None:
-    """End the process, so that a restart policy starts it again: a page without one of its threads would go on and tell
-    nobody."""
+    """End the process, so that a restart policy starts it again: a page without one of its threads would go on
+    unnoticed."""
     error = failed.exc_value
     if isinstance(error, ProtolakeError):
         print_line(f"protolake: {error}")
@@ -102,8 +102,8 @@ def application(lake: Lake, registry: CollectorRegistry) -> FastAPI:
     @app.get("/health")
     async def health() -> Response:
         reading = read(lake, time.time())
-        said = {"healthy": reading.problem is None, "state": reading.state, "problem": reading.problem}
-        return JSONResponse(said, 200 if reading.problem is None else 503)
+        health = {"healthy": reading.problem is None, "state": reading.state, "problem": reading.problem}
+        return JSONResponse(health, 200 if reading.problem is None else 503)
 
     return app
 
@@ -114,18 +114,6 @@ def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
         return choose_encoder(accept)
     except (TypeError, ValueError):
         return choose_encoder("")
-
-
-class _Readings:
-    """Reads the lake, and remembers the reading before."""
-
-    def __init__(self, lake: Lake):
-        self._lake = lake
-        self._last: Reading | None = None
-
-    def take(self) -> Reading:
-        self._last = read(self._lake, time.time(), self._last)
-        return self._last
 
 
 def listen(settings: Page) -> socket.socket:

@@ -12,8 +12,7 @@ from nicegui import ui
 from spark_app.model.log import log
 from spark_app.page.context import PATIENCE_S, PageContext, live
 from spark_app.page.format import seconds
-from spark_app.page.view import View
-from spark_app.page.views import VIEWS
+from spark_app.page.views import VIEWS, View
 from spark_app.page.widgets import COLOURS, OF_STATE, css
 
 TITLE = "Protolake"
@@ -48,7 +47,7 @@ def add_views(app: FastAPI, context: PageContext) -> None:
 
 
 def _add_view(context: PageContext, view: View) -> None:
-    show = view.show()
+    show = view.load()
 
     @ui.page(view.path)
     def show_view(request: Request) -> None:

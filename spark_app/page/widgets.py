@@ -1,4 +1,4 @@
-"""What the views are made of: their looks, headings, figures, tables, and what they say of jobs that run or failed."""
+"""Parts of the views: their looks, headings, figures, tables, and lines about jobs that run or failed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ GRID_HIGH = "max-height: 480px"
 
 
 def css() -> str:
-    """The rules of all views."""
+    """The styles of all views."""
     words = (f".is-{word} {{ color: {colour}; }}" for word, colour in COLOURS.items())
     dark = (f".body--dark .is-{word} {{ color: {colour}; }}" for word, colour in DARK.items())
     repaint = DARK_CHART | {COLOURS[word]: colour for word, colour in DARK.items()}
@@ -102,7 +102,7 @@ def heading(text: str, level: Literal[1, 2, 3]) -> TextElement:
 
 
 def figure(name: str, text: str = "-", more: str = "") -> ui.label:
-    """The value with its name below. `more` is said when somebody points at it."""
+    """The value with its name below. `more` is shown when somebody points at it."""
     with ui.element("div").classes("figure"):
         value = ui.label(text).classes("value").style("overflow-wrap: anywhere")
         value.props["data-testid"] = name
@@ -125,8 +125,8 @@ def live_figures(context: PageContext, find: Callable[[], Mapping[str, str]]) ->
     live(context, refresh)
 
 
-def redrawn(place: ui.element, find: Callable[[], T], draw_in: Callable[[T], None]) -> Callable[[], None]:
-    """What draws into a place whatever is found, and anew only when that has changed."""
+def redrawn(area: ui.element, find: Callable[[], T], draw_in: Callable[[T], None]) -> Callable[[], None]:
+    """Returns what draws the found value into an element, anew only when it has changed."""
     seen: T | None = None
 
     def refresh() -> None:
@@ -134,8 +134,8 @@ def redrawn(place: ui.element, find: Callable[[], T], draw_in: Callable[[T], Non
         found = find()
         if found != seen:
             seen = found
-            place.clear()
-            with place:
+            area.clear()
+            with area:
                 draw_in(found)
 
     return refresh
@@ -174,7 +174,7 @@ def table(
 
 
 def cells(listed: ui.table, column: str) -> ui.element:
-    """The cells of a column, as the place of elements that keep the keyboard's focus: what a template draws is made
+    """The cells of a column, for elements that keep the keyboard's focus: what a template draws is made
     anew with each update of the page. Their `props` are those of Quasar's slot `body-cell`."""
     with listed.add_slot(f"body-cell-{column}"):
         return ui.element("q-td").props(':props="props"')
@@ -191,17 +191,17 @@ def link_cells(listed: ui.table, column: str, path: str) -> None:
 
 
 def status(text: str = "") -> ui.label:
-    """A line that says what is waited for, or what was found."""
+    """A line about what is waited for, or what was found."""
     return ui.label(text).classes("faint").props("role=status")
 
 
-def say(line: ui.label, text: str) -> None:
-    """Let a line of `status` say something else."""
+def set_status(line: ui.label, text: str) -> None:
+    """Change the text of a line of `status`."""
     line.classes(replace="faint").props("role=status").set_text(text)
 
 
 def failure(what: str, why: Any, line: ui.label | None = None) -> ui.label:
-    """Say that a job failed, in a line of `status` or in one of its own.
+    """Show that a job failed, in a line of `status` or in one of its own.
 
     Args:
         what: what there is not, for instance "The records cannot be read".
@@ -219,23 +219,21 @@ def grid(label: str, names: Sequence[str], rows: Sequence[Sequence[Any]], detail
         label: what it is, for those who do not see it.
         names: of the columns; two may be alike.
         rows: values of JSON.
-        details: what the heading of each column says when it is pointed at.
+        details: shown when the heading of a column is pointed at.
     """
-    numeric = [all(_is_number(row[place]) or row[place] is None for row in rows) for place in range(len(names))]
+    numeric = [all(_is_number(row[n]) or row[n] is None for row in rows) for n in range(len(names))]
     columns = [
         {
-            "name": f"c{place}",
-            "field": f"c{place}",
+            "name": f"c{number}",
+            "field": f"c{number}",
             "label": name,
-            "align": "right" if numeric[place] and rows else "left",
+            "align": "right" if numeric[number] and rows else "left",
             "sortable": True,
-            "detail": details[place],
+            "detail": details[number],
         }
-        for place, name in enumerate(names)
+        for number, name in enumerate(names)
     ]
-    values = [
-        {"id": number, **{f"c{place}": value for place, value in enumerate(row)}} for number, row in enumerate(rows)
-    ]
+    values = [{"id": number, **{f"c{n}": value for n, value in enumerate(row)}} for number, row in enumerate(rows)]
     found = table(label, columns, "id", values).style(GRID_HIGH)
     found.props('virtual-scroll hide-pagination no-data-label="no rows"').add_slot("body-cell", GRID_CELL)
     found.add_slot("header-cell", '<q-th :props="props" :title="props.col.detail">{{ props.col.label }}</q-th>')

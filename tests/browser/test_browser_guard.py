@@ -86,7 +86,7 @@ def upgrade(running: Running, **headers: str) -> int:
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics"])
-def test_another_site_cannot_show_the_page_nor_ask_for_it(lake: Lake, path: str) -> None:
+def test_another_site_cannot_show_the_page_nor_request_it(lake: Lake, path: str) -> None:
     with page(lake) as running:
         answer = running.get(path, running.token, headers={"Host": "evil.example"})
         assert answer.status_code == 403

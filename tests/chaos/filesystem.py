@@ -92,7 +92,7 @@ class Front(mfusepy.Operations):  # type: ignore[misc]
     def open(self, path: str, flags: int) -> int:
         number = next(self._numbers)
         self._do("open", path, number)
-        if flags & os.O_TRUNC:  # the kernel leaves it to us: libfuse has asked it to
+        if flags & os.O_TRUNC:  # the kernel leaves it to us: libfuse has requested that
             self._do("truncate", path, 0, time.time())
         return number
 

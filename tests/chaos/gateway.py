@@ -37,20 +37,20 @@ class Gateway:
 
     Attributes:
         mode: pass, or the kind of fault; may be changed at any time.
-        answered: path -> number of answers that came from the registry.
+        responses: path -> number of responses that came from the registry.
         url: of the gateway.
     """
 
     def __init__(self, registry: str):
         self.mode: Mode = "pass"
-        self.answered: Counter[str] = Counter()
+        self.responses: Counter[str] = Counter()
         self._registry = registry
         gateway = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 with contextlib.suppress(OSError):
-                    gateway.answer(self)
+                    gateway.respond(self)
 
             def log_message(self, *_: object) -> None:
                 """Quiet."""
@@ -59,7 +59,7 @@ class Gateway:
         self.server.daemon_threads = True
         self.url = f"http://{HOST}:{self.server.server_port}"
 
-    def answer(self, request: BaseHTTPRequestHandler) -> None:
+    def respond(self, request: BaseHTTPRequestHandler) -> None:
         """Answer according to the mode."""
         mode = self.mode
         if mode == "refused":
@@ -78,7 +78,7 @@ class Gateway:
         elif mode == "other_schema" and "/ids/" in request.path:
             body = json.dumps(OTHER).encode()
         elif status == ANSWERED and mode == "pass":
-            self.answered[request.path.split("?")[0]] += 1
+            self.responses[request.path.split("?")[0]] += 1
         _send(request, status, body, len(body) // 2 if mode == "truncated" else len(body))
 
     def _wait_out(self, mode: Mode) -> None:
@@ -87,8 +87,8 @@ class Gateway:
 
     def _ask(self, path: str) -> tuple[int, bytes]:
         try:
-            with urllib.request.urlopen(f"{self._registry}{path}", timeout=30) as answer:
-                return answer.status, answer.read()
+            with urllib.request.urlopen(f"{self._registry}{path}", timeout=30) as response:
+                return response.status, response.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
 

@@ -38,11 +38,11 @@ class Mount:
         self._ask(f"again {seed} {at}")
 
     def _ask(self, command: str) -> int:
-        send, answer = self._process.stdin, self._process.stdout
+        send, response = self._process.stdin, self._process.stdout
         assert send is not None
-        assert answer is not None
+        assert response is not None
         print(command, file=send, flush=True)
-        return int(answer.readline())
+        return int(response.readline())
 
 
 def missing() -> str | None:

@@ -35,7 +35,7 @@ class Options:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """The options; a LocalError says what is wrong."""
+    """The options; a LocalError names what is wrong."""
     given = vars(_parser().parse_args(arguments))
     unknown = [name for name in given["names"] if name not in ENTRIES]
     if unknown:

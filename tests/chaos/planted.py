@@ -47,12 +47,12 @@ class Expected:
 
 
 def differences(lake: Path, acks: Path, expected: Expected) -> dict[str, object]:
-    """What the tables and counts of a lake say otherwise than the producer's ledger; empty = nothing. Call it when no
+    """Where tables and counts of a lake differ from the producer's ledger; empty = nowhere. Call it when no
     record waits any more."""
     sent = read_ledger(acks)
     manifests = Manifests(Lake(lake))
     units = [manifests.read(number) for number in manifests.numbers()]
-    found = _placed_otherwise(lake, sent, expected) | _counted_otherwise(units, sent, expected)
+    found = _misplaced(lake, sent, expected) | _counted_otherwise(units, sent, expected)
     waited, let_in = _waited(units)
     return found | ({"let in otherwise than held": (let_in, waited)} if waited != let_in else {})
 
@@ -70,14 +70,14 @@ def count_pauses(lake: Path) -> dict[str, int]:
     return {name: sum(one == name for one, _ in begun) for name in {name for name, _ in begun}}
 
 
-def decided(lake: Path, expected: Expected) -> pl.DataFrame:
+def quarantined_by_resume(lake: Path, expected: Expected) -> pl.DataFrame:
     """The records that a person's decision about a paused table sent to quarantine."""
     return _kept_out(lake, "quarantine_events").filter(pl.col("rules") == [expected.rules[expected.pausing]])
 
 
-def _placed_otherwise(lake: Path, sent: pl.DataFrame, expected: Expected) -> dict[str, object]:
-    """Records that are at another place than planned, or twice at their place."""
-    by_decision = decided(lake, expected)
+def _misplaced(lake: Path, sent: pl.DataFrame, expected: Expected) -> dict[str, object]:
+    """Records that are in another table than planned, or twice in theirs."""
+    by_decision = quarantined_by_resume(lake, expected)
     could_wait = sent.filter(pl.col("planted") == expected.pausing, pl.col("game").is_in(expected.paused))
     found: dict[str, object] = {"quarantined by a decision": _missing(by_decision, could_wait)}
     quarantined = sent.filter(pl.col("planted") == expected.quarantined)

@@ -28,15 +28,15 @@ class Proxy:
     """The proxy.
 
     Attributes:
-        mode: pass; refuse = reset every connection; black_hole = no data in either direction; half_open = no answers;
-            slow = `SLOW_BYTES_S` in total; delay = each answer is late; garbage = answers of random bytes.
+        mode: pass; refuse = reset every connection; black_hole = no data in either direction; half_open = no responses;
+            slow = `SLOW_BYTES_S` in total; delay = each response is late; garbage = responses of random bytes.
         port: of the proxy.
-        answered: bytes of the broker that went to clients.
+        returned: bytes of the broker that went to clients.
     """
 
     def __init__(self, target_port: int, port: int = 0):
         self.mode: Mode = "pass"
-        self.answered = 0
+        self.returned = 0
         self._counting = threading.Lock()
         self._target_port = target_port
         self._server = socket.create_server((HOST, port))
@@ -81,7 +81,7 @@ class Proxy:
             while data := source.recv(CHUNK):
                 self._hold(len(data), is_answer)
                 with self._counting:
-                    self.answered += len(data) if is_answer else 0
+                    self.returned += len(data) if is_answer else 0
                 sink.sendall(os.urandom(len(data)) if self.mode == "garbage" and is_answer else data)
         self._drop(source)
         self._drop(sink)

@@ -148,20 +148,20 @@ class Stage:
         exit codes."""
         codes: list[int] = []
         while len(codes) < MOST_RUNS:
-            said = len(self.lines())
+            logged = len(self.lines())
             codes.append(self.run("--available-now", timeout=timeout, **settings))
-            if codes[-1] != ExitCode.BUMP and not self.was_refused(codes[-1], said):
+            if codes[-1] != ExitCode.BUMP and not self.was_refused(codes[-1], logged):
                 break
         return codes
 
-    def was_refused(self, code: int | None, said: int) -> bool:
+    def was_refused(self, code: int | None, logged: int) -> bool:
         """Whether a start met the lake in use, by a command or the JVM of a killed driver, which takes seconds to end.
 
         Args:
             code: of its exit.
-            said: lines of the log before it.
+            logged: lines of the log before it.
         """
-        return code == ExitCode.UNREACHABLE and IN_USE in "".join(self.lines()[said:])
+        return code == ExitCode.UNREACHABLE and IN_USE in "".join(self.lines()[logged:])
 
     def verify(self, timeout: float = 3600, **settings: str) -> dict[str, object]:
         """The differences that the audit finds, record by record, also against the records that Kafka acknowledged
@@ -174,9 +174,9 @@ class Stage:
         verdict = json.loads(done.stdout)
         found: dict[str, object] = {kind: wrongs[:3] for kind, wrongs in verdict["named"].items()}
         lake = Lake(self.address)
-        folded = cursors.read(lake, "gold") or 0
-        left = {"left": verdict["left"], "units_not_in_gold": max(lake.units(), default=0) - folded}
-        found |= {f"events {what}": units[:3] for what, units in wrong_events(self.address, folded).items() if units}
+        in_gold = cursors.read(lake, "gold") or 0
+        left = {"left": verdict["left"], "units_not_in_gold": max(lake.units(), default=0) - in_gold}
+        found |= {f"events {what}": units[:3] for what, units in wrong_events(self.address, in_gold).items() if units}
         return found | {what: count for what, count in left.items() if count}
 
     def arm(self, points: Sequence[str]) -> None:

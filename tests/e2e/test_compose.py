@@ -136,7 +136,7 @@ def test_the_page_is_up_without_the_app_and_writes_to_its_own_folders_only(stack
 
 
 def produce(stack: Stack, total: int, version: int, mixed: int) -> None:
-    """Send RECORDS records with the `mixed` newest versions; back when the app has taken `total` in all."""
+    """Send RECORDS records with the `mixed` newest versions; back when the app has ingested `total` in all."""
     stack.run(
         "up",
         "-d",

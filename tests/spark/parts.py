@@ -70,7 +70,7 @@ class Parts:
         self.units = UnitRunner(spark, self.opened)
         self.status = Status(self.lake, self.settings.tables.layout)
         self.stop = threading.Event()
-        self.room = DiskSpaceGuard(self.lake, self.settings.lake.min_free_bytes, self.status, self.stop)
+        self.disk = DiskSpaceGuard(self.lake, self.settings.lake.min_free_bytes, self.status, self.stop)
         self.given: Records  # what Kafka has
         self.unit_lock = lock = threading.Lock()
         self.ingest = self.new_ingest()
@@ -79,8 +79,8 @@ class Parts:
         self.service = RequestExecutor(spark, self.opened, self.units, self.gold, lock, on_step=self.status.recovered)
 
     def new_ingest(self, *confirm: Callable[[dict[str, str]], None]) -> Ingest:
-        """One that takes what is given."""
-        run = RunContext(self.status, self.room, self.stop, self.unit_lock)
+        """One that reads what is given."""
+        run = RunContext(self.status, self.disk, self.stop, self.unit_lock)
         return Ingest(self.opened, self.units, run, lambda start, end, tasks: self.given, *confirm)
 
     def take_batch(self, given: Records, batch: int, origin: UnitOptions = ORIGIN) -> int:
@@ -100,12 +100,12 @@ class Parts:
         return int(last.source["end"][TOPIC]["0"]) if last else 0
 
     def run(self, values: Sequence[bytes | None], origin: UnitOptions = ORIGIN) -> Report:
-        """The pass and what follows from it, over records that come after what is decided."""
-        taken = records(self.spark, values, self.next_offset(), self.settings.batch.max_record_bytes)
-        return self.units.run(taken, self.manifests.last + 1, origin)
+        """The job and what follows from it, over records that come after those that are committed."""
+        source = records(self.spark, values, self.next_offset(), self.settings.batch.max_record_bytes)
+        return self.units.run(source, self.manifests.last + 1, origin)
 
     def take(self, values: Sequence[bytes | None], origin: UnitOptions = ORIGIN) -> Report:
-        """An ingest unit of the records, decided and committed."""
+        """A committed ingest unit of the records."""
         start = self.next_offset()
         report = self.run(values, origin)
         self.opened.commit(report, "ingest", source_of(start, start + len(values)))
@@ -119,14 +119,14 @@ class Parts:
             self.committer, "_commit", lambda unit, name, *rest: at.get(name, commit)(unit, name, *rest)
         )
 
-    def break_pass_at(self, offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let each pass over the record fail."""
+    def fail_tasks_at(self, offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let each task with the record fail."""
         run = self.units.run
 
-        def broken(taken: Records, *rest: Any) -> Report:
-            if any(offset in batch["offset"].to_pylist() for batch in taken.read()):
+        def broken(source: Records, *rest: Any) -> Report:
+            if any(offset in batch["offset"].to_pylist() for batch in source.read()):
                 raise PySparkException("a worker died")
-            return run(taken, *rest)
+            return run(source, *rest)
 
         monkeypatch.setattr(self.units, "run", broken)
 

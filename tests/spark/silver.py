@@ -1,4 +1,4 @@
-"""Silver for tests of gold: real files in a real lake, decided and committed, and what gold must be by Polars."""
+"""Silver for tests of gold: real files in a real lake, committed, and what gold must be by Polars."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ LANDED = replace(ORIGIN, land_only=True)
 PLAYERS = [("rummy", "a"), ("uno", "b"), ("rummy", "c"), ("uno", "d"), ("rummy", "e")]
 
 
-def placed(parts: Parts) -> dict[str, list[int]]:
+def landed(parts: Parts) -> dict[str, list[int]]:
     """The offsets in every table but bronze."""
     columns = {name: "_offset" if name.startswith("silver") else "offset" for name in parts.lake.tables()}
     del columns["bronze_events"]
@@ -42,23 +42,23 @@ def test_ids_wait_until_they_resolve_or_the_patience_is_over(new_parts: NewParts
     parts.learn(1)
     parts.take(events(1, PLAYERS[:1]) + events(2, PLAYERS[1:3]) + events(3, PLAYERS[3:]))
     waiting = {"silver_rummy_events": [0], "deferred_events": [1, 2, 3, 4]}
-    assert placed(parts) == waiting
+    assert landed(parts) == waiting
     assert parts.deferred.step(None) is None
-    assert (placed(parts), parts.manifests.last) == (waiting, 1)
+    assert (landed(parts), parts.manifests.last) == (waiting, 1)
 
     answers.schema(2, source(2))
     parts = new_parts(answers.url)
     report = parts.deferred.step(None)
     assert report is not None
     assert report.silver == {"rummy": 1, "uno": 1}
-    assert placed(parts) == {"deferred_events": [3, 4], "silver_rummy_events": [0, 2], "silver_uno_events": [1]}
+    assert landed(parts) == {"deferred_events": [3, 4], "silver_rummy_events": [0, 2], "silver_uno_events": [1]}
     assert parts.read("silver_uno_events")["col_custom_1"].to_list() == ["a"]
     assert parts.deferred.step(None) is None
 
     parts = new_parts(answers.url, schemas={"unknown_id_grace_s": 0.001})
     assert parts.deferred.step(None) is not None
-    assert placed(parts)["deferred_events"] == []
-    assert placed(parts)["quarantine_events"] == [3, 4]
+    assert landed(parts)["deferred_events"] == []
+    assert landed(parts)["quarantine_events"] == [3, 4]
     assert set(parts.read("quarantine_events")["cause"]) == {"schema_unknown"}
     assert (parts.deferred.step(None), len(parts.read("bronze_events"))) == (None, 5)
     bronze, found = landing_times(parts)
@@ -70,11 +70,11 @@ def test_landed_records_of_new_ids_settle_in_place(new_parts: NewParts, answers:
     parts = new_parts(answers.url)
     parts.learn(1)
     parts.take([*events(1, PLAYERS[:2]), *events(2, PLAYERS[2:4]), None, b"no frame"], LANDED)
-    assert placed(parts) == {"deferred_events": [0, 1, 2, 3, 5]}
+    assert landed(parts) == {"deferred_events": [0, 1, 2, 3, 5]}
     report = parts.deferred.step(None)
     assert report is not None
     assert (report.silver, report.quarantine) == ({"rummy": 2, "uno": 2}, {"frame_magic": 1})
-    assert placed(parts) == {
+    assert landed(parts) == {
         "deferred_events": [],
         "quarantine_events": [5],
         "silver_rummy_events": [0, 2],
@@ -93,11 +93,11 @@ def test_record_that_breaks_the_pass_is_quarantined_alone(new_parts: NewParts, m
     while None not in steps and len(steps) < 20:
         if len(steps) != 3:  # once without a restart, which makes no difference
             parts = new_parts()
-            parts.break_pass_at(1, monkeypatch)
+            parts.fail_tasks_at(1, monkeypatch)
         report = parts.deferred.step(None)
         steps.append(report.bronze if report else None)
     assert steps == [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 3, None]
-    assert placed(parts) == {
+    assert landed(parts) == {
         "deferred_events": [],
         "quarantine_events": [1],
         "silver_rummy_events": [0, 2, 4],
@@ -122,7 +122,7 @@ def test_crash_between_manifest_and_commits_is_redone_once(
     parts = new_parts()
     assert parts.redone_units == 1
     assert parts.deferred.step(None) is None
-    assert placed(parts) == {"deferred_events": [], "silver_rummy_events": [0, 2, 4], "silver_uno_events": [1, 3]}
+    assert landed(parts) == {"deferred_events": [], "silver_rummy_events": [0, 2, 4], "silver_uno_events": [1, 3]}
 
 
 @pytest.mark.parametrize("table", ["deferred_events", "silver_rummy_events", "silver_uno_events"])
@@ -139,4 +139,4 @@ def test_a_commit_that_failed_is_made_before_more_is_decided(
     assert parts.manifests.applied() < parts.manifests.last
     assert parts.deferred.step(None) is None  # in the same process
     assert parts.manifests.applied() == parts.manifests.last == 2
-    assert placed(parts) == {"deferred_events": [], "silver_rummy_events": [0, 2, 4], "silver_uno_events": [1, 3]}
+    assert landed(parts) == {"deferred_events": [], "silver_rummy_events": [0, 2, 4], "silver_uno_events": [1, 3]}

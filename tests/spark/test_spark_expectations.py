@@ -10,7 +10,7 @@ import pytest
 
 from tests.spark.parts import Parts, events
 from tests.spark.test_spark_rebuild import ask, counts
-from tests.spark.test_spark_replay import placed, replay
+from tests.spark.test_spark_replay import landed, replay
 
 pytestmark = pytest.mark.spark
 NewParts = Callable[..., Parts]
@@ -40,7 +40,7 @@ def test_a_replay_by_rule_moves_its_rows_once(new_parts: NewParts) -> None:
     assert replay(parts, rules=["human"])["candidates"] == {}
     first = replay(parts, rules=["known"])
     assert (first["candidates"], first["resolved"]) == ({"expect_failed": 2}, {RUMMY: 1, UNO: 1})
-    assert placed(parts) == {RUMMY: [0, 2], UNO: [1, 3, 6], "resolved": [2, 3], "open": [7]}
+    assert landed(parts) == {RUMMY: [0, 2], UNO: [1, 3, 6], "resolved": [2, 3], "open": [7]}
     assert offsets(parts, UNO) == [(1, 1), (3, 2), (6, 1)]
     assert replay(parts, rules=["known"])["candidates"] == {}
 

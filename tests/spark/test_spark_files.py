@@ -44,7 +44,7 @@ def files_of(new_parts: NewParts, folder: Path, batch: dict[str, Any] | None = N
 
 def take_all(parts: Parts) -> None:
     """What `run --available-now` does."""
-    run = RunContext(parts.status, parts.room, parts.stop, parts.unit_lock)
+    run = RunContext(parts.status, parts.disk, parts.stop, parts.unit_lock)
     stream = FileStream(parts.spark, parts.opened, parts.units, run, available_now=True)
     stream.keep(origin_of(parts.settings.source.name, False), lambda: None)
 

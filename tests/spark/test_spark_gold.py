@@ -1,4 +1,4 @@
-"""Gold is what Polars computes from silver, whatever was folded, recomputed, lost or crashed on the way."""
+"""Gold is what Polars computes from silver, whatever was merged, recomputed, lost or crashed on the way."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_run_without_news_reads_and_writes_nothing(new_parts: NewParts, monkeypa
     check(parts, "a")
 
 
-@pytest.mark.parametrize("aggregates", [SCORES, SPREAD], ids=["folded", "recomputed"])
+@pytest.mark.parametrize("aggregates", [SCORES, SPREAD], ids=["merged", "recomputed"])
 def test_crash_between_two_merges(
     new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, aggregates: dict[str, Any]
 ) -> None:

@@ -32,7 +32,7 @@ def type_of_total(parts: Parts, name: str) -> pa.DataType:
     return pa.schema(DeltaTable(parts.lake.path(f"gold_{name}_player_agg")).schema().to_arrow()).field("total").type
 
 
-@pytest.mark.parametrize("aggregates", [SUMS, SUMS_AND_MIDDLE], ids=["folded", "recomputed"])
+@pytest.mark.parametrize("aggregates", [SUMS, SUMS_AND_MIDDLE], ids=["merged", "recomputed"])
 @pytest.mark.parametrize("small", [True, False], ids=["in memory", "by merge"])
 def test_a_sum_beyond_64_bits_is_exact_and_stops_nobody(
     new_parts: NewParts,
@@ -70,7 +70,7 @@ def test_a_sum_that_passes_64_bits_and_comes_back_is_exact(new_parts: NewParts) 
     check_audited(parts)
 
 
-@pytest.mark.parametrize("aggregates", [SUMS, SUMS_AND_MIDDLE], ids=["folded", "recomputed"])
+@pytest.mark.parametrize("aggregates", [SUMS, SUMS_AND_MIDDLE], ids=["merged", "recomputed"])
 def test_a_table_whose_silver_cannot_be_read_costs_the_others_nothing(
     new_parts: NewParts, aggregates: dict[str, Any]
 ) -> None:
@@ -125,7 +125,7 @@ MERGED = tuple(name for name, function in GOLD_FUNCTIONS.items() if function.mer
 FIELDS = ("event_timestamp", "score", "d", "u", "b", "s", "y", "e", "m", "l", "p", "r", "j", "nothing")
 
 
-@pytest.mark.parametrize("functions", [MERGED, FUNCTIONS], ids=["folded", "recomputed"])
+@pytest.mark.parametrize("functions", [MERGED, FUNCTIONS], ids=["merged", "recomputed"])
 def test_every_function_of_every_type_gives_a_gold_table(new_parts: NewParts, functions: tuple[str, ...]) -> None:
     aggregates = {f"{f}_{name}": {"function": f, "field": name} for f in functions for name in FIELDS}
     parts = new_parts(gold={"aggregates": aggregates})

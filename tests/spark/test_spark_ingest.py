@@ -43,7 +43,7 @@ def take(parts: Parts, batch: int, values: Sequence[bytes | None], first: int, o
     parts.take_batch(records(parts.spark, values, first), batch, origin)
 
 
-def placed(parts: Parts) -> dict[str, list[int]]:
+def landed(parts: Parts) -> dict[str, list[int]]:
     """The offsets in every table that holds records."""
     columns = {name: "_offset" if name.startswith("silver") else "offset" for name in parts.lake.tables()}
     return {name: sorted(parts.read(name)[column].to_list()) for name, column in columns.items()}
@@ -59,10 +59,10 @@ def test_batches_follow_each_other_and_a_decided_one_is_skipped(new_parts: NewPa
     values = events(1, PLAYERS)
     take(parts, 0, values, 0)
     take(parts, 1, values, 3)
-    assert placed(parts) == BOTH
+    assert landed(parts) == BOTH
     again = new_parts()
     take(again, 1, values, 3)
-    assert (again.manifests.last, placed(again)) == (2, BOTH)
+    assert (again.manifests.last, landed(again)) == (2, BOTH)
     assert again.status.value["bronze"] == 0
     bronze = again.read("bronze_events").sort("offset")
     assert bronze["value"].to_list() == values + values
@@ -78,10 +78,10 @@ def test_the_first_schema_is_settled_in_place_after_a_batch_of_no_records(
     answers["/schemas/ids/2/versions"] = (200, [{"subject": parts.settings.subject, "version": 2}])
     take(parts, 0, [], 0)
     take(parts, 1, events(1, PLAYERS), 0)
-    assert placed(parts) == FIRST
+    assert landed(parts) == FIRST
     with pytest.raises(SchemaBump, match=r"new schemas \[2\]"):
         take(parts, 2, events(2, PLAYERS), 3)
-    assert (parts.manifests.last, placed(parts)) == (2, FIRST)
+    assert (parts.manifests.last, landed(parts)) == (2, FIRST)
 
 
 @pytest.mark.parametrize("first", [2, 4], ids=["overlap", "gap"])
@@ -111,7 +111,7 @@ def test_a_topic_made_again_under_the_pass_is_decided_by_nothing(new_parts: NewP
 
     def confirm(topic_ids: dict[str, str]) -> None:
         asked.append(topic_ids)
-        assert len(parts.files()) > 0, "too early: the pass may still read from the other topic"
+        assert len(parts.files()) > 0, "too early: the task may still read from the other topic"
         raise ContractError("another topic")
 
     parts.ingest = parts.new_ingest(confirm)
@@ -132,7 +132,7 @@ def test_partitions_that_came_while_there_was_no_checkpoint_are_taken(new_parts:
     end = parts.lake.path(parts.lake.checkpoint) / "offsets" / "0"
     end.write_text(f"v1\n{METADATA}\n" + json.dumps({"t": {"0": 6, "1": 0}}))
     parts.take_batch(records(parts.spark, events(1, PLAYERS), 3), 0, ORIGIN)
-    assert placed(parts) == BOTH
+    assert landed(parts) == BOTH
 
 
 def test_unreadable_checkpoint_is_refused(new_parts: NewParts) -> None:
@@ -156,7 +156,7 @@ def test_crash_after_the_decision_is_redone_once(
     again = new_parts()
     assert again.redone_units == 1
     take(again, 0, events(1, PLAYERS), 0)
-    assert (placed(again), new_parts().redone_units) == (FIRST, 0)
+    assert (landed(again), new_parts().redone_units) == (FIRST, 0)
 
 
 def test_unit_whose_commit_failed_is_finished_before_the_next_batch(
@@ -170,7 +170,7 @@ def test_unit_whose_commit_failed_is_finished_before_the_next_batch(
         with pytest.raises(Killed):
             take(parts, 0, events(1, PLAYERS), 0)
     take(parts, 1, events(1, PLAYERS), 3)
-    assert placed(parts) == BOTH
+    assert landed(parts) == BOTH
 
 
 def test_failed_unit_ends_with_its_last_commit(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ def test_failed_unit_ends_with_its_last_commit(new_parts: NewParts, monkeypatch:
         take(parts, 0, events(1, PLAYERS), 0)
     assert parts.lake.tables() == ["bronze_events", "silver_uno_events"]
     again = new_parts()
-    assert (again.redone_units, placed(again)) == (1, FIRST)
+    assert (again.redone_units, landed(again)) == (1, FIRST)
 
 
 def test_batch_that_fails_too_often_is_landed_and_decoded_later(new_parts: NewParts) -> None:
@@ -197,12 +197,12 @@ def test_batch_that_fails_too_often_is_landed_and_decoded_later(new_parts: NewPa
     parts.learn(1)
     parts.tables.admit({key: ["protolake.demo.GameEvent"] for key in ["rummy", "uno"]})
     obstacle = parts.lake.path("silver_uno_events")
-    obstacle.touch()  # a file where the pass makes a folder
+    obstacle.touch()  # a file where the task makes a folder
     take(parts, 0, events(1, PLAYERS), 0)
-    assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
+    assert landed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
     obstacle.unlink()
     assert parts.deferred.step(None) is not None
-    assert placed(parts) == FIRST | {"deferred_events": []}
+    assert landed(parts) == FIRST | {"deferred_events": []}
 
 
 def test_batch_that_kills_the_app_is_landed_at_last(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,9 +214,9 @@ def test_batch_that_kills_the_app_is_landed_at_last(new_parts: NewParts, monkeyp
             take(parts, 0, events(1, PLAYERS), 0)
     parts = new_parts(batch={"max_attempts": 2})
     take(parts, 0, events(1, PLAYERS), 0)
-    assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
+    assert landed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
     take(parts, 1, events(1, PLAYERS), 3)
-    assert placed(parts)["silver_rummy_events"] == [3, 5]
+    assert landed(parts)["silver_rummy_events"] == [3, 5]
 
 
 def test_a_worker_that_dies_is_a_failed_try(
@@ -234,10 +234,10 @@ def test_a_worker_that_dies_is_a_failed_try(
     monkeypatch.setattr(parts.units, "_plan", deadly_to_decode)
     take(parts, 0, events(1, PLAYERS), 0)
     assert "Python worker exited unexpectedly" in capsys.readouterr().err
-    assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
+    assert landed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
     monkeypatch.undo()
     assert parts.deferred.step(None) is not None
-    assert placed(parts) == FIRST | {"deferred_events": []}
+    assert landed(parts) == FIRST | {"deferred_events": []}
 
 
 def test_a_batch_that_decodes_nothing_is_tried_for_longer(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +248,7 @@ def test_a_batch_that_decodes_nothing_is_tried_for_longer(new_parts: NewParts, m
     run, deaths = parts.units.run, [PySparkException("a worker died") for _ in range(MAX_LAND_ATTEMPTS)]
     monkeypatch.setattr(parts.units, "run", lambda *given: raiser(deaths.pop())() if deaths else run(*given))
     take(parts, 0, events(1, PLAYERS), 0)
-    assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
+    assert landed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
 
 
 class Deadly:
@@ -271,7 +271,7 @@ def test_what_kafka_does_not_give_is_no_failure_of_the_batch(
             with pytest.raises(ReadFailed, match="t/0 at 1"):
                 take(parts, 0, events(1, PLAYERS), 0)
     take(parts, 0, events(1, PLAYERS), 0)
-    assert placed(parts) == FIRST
+    assert landed(parts) == FIRST
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_a_range_may_be_read_by_several_tasks(new_parts: NewParts) -> None:
     values = events(1, PLAYERS)
     first, second = records(parts.spark, values[:1]), records(parts.spark, values[1:], 1)
     assert parts.take_batch(replace(first, shares=(*second.shares, *first.shares)), 0) == 3
-    assert placed(parts) == FIRST
+    assert landed(parts) == FIRST
 
 
 def test_a_first_batch_has_as_many_tasks_as_its_tables_are_worth(
@@ -347,7 +347,7 @@ def test_a_time_out_of_another_library_is_a_failure_of_the_batch(
     run, failures = parts.units.run, [late]
     monkeypatch.setattr(parts.units, "run", lambda *given: raiser(failures.pop())() if failures else run(*given))
     take(parts, 0, events(1, PLAYERS), 0)
-    assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
+    assert landed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
 
 
 def test_full_disk_is_no_failure_of_the_batch_either(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +357,7 @@ def test_full_disk_is_no_failure_of_the_batch_either(new_parts: NewParts, monkey
     run, errors = parts.units.run, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) for _ in range(4)]
     monkeypatch.setattr(parts.units, "run", lambda *given: raiser(errors.pop())() if errors else run(*given))
     take(parts, 0, events(1, PLAYERS), 0)
-    assert (errors, placed(parts)) == ([], FIRST)
+    assert (errors, landed(parts)) == ([], FIRST)
     assert parts.status.progress > 4  # each wait was said
 
 
@@ -371,7 +371,7 @@ def test_a_jvm_that_is_gone_is_one_try(new_parts: NewParts, monkeypatch: pytest.
     assert parts.ingest.batch_description == "batch of t/0 0 to 3, attempt 1"
     monkeypatch.undo()
     take(parts, 0, events(1, PLAYERS), 0)
-    assert (parts.ingest.batch_description, placed(parts)) == ("", FIRST)
+    assert (parts.ingest.batch_description, landed(parts)) == ("", FIRST)
 
 
 def raiser(error: Exception) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Several message types, GUIDs, bare records and wrappers: settled, decided, committed, folded into gold."""
+"""Several message types, GUIDs, bare records and wrappers: resolved, committed, merged into gold."""
 
 import shutil
 import uuid
@@ -40,7 +40,7 @@ def shop(key: SchemaKey, name: str, index: int, **fields: Any) -> bytes:
 
 
 def take(parts: Parts, values: list[bytes], headers: pa.Array = None) -> None:
-    """An ingest unit of the records, its new schemas and tables settled in place."""
+    """An ingest unit of the records, its new schemas resolved and its tables admitted in place."""
     start = parts.next_offset()
     given = {} if headers is None else {"headers": headers}
     records = Records(parts.spark, (Given(batch_of(values, start, TOPIC, **given)),))

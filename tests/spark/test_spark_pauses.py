@@ -11,7 +11,7 @@ from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
 from tests.spark.parts import Killed, Parts, events
 from tests.spark.test_spark_rebuild import ask, counts
-from tests.spark.test_spark_replay import placed, replay
+from tests.spark.test_spark_replay import landed, replay
 
 pytestmark = pytest.mark.spark
 NewParts = Callable[..., Parts]
@@ -63,7 +63,7 @@ def test_rows_are_let_in_once_although_the_app_ends_in_between(
     parts = new_parts(expectations={"sane": SANE, "known": KNOWN})
     assert parts.redone_units == 1
     assert (parts.deferred.step(), waiting(parts)) == (None, {})
-    assert placed(parts) == {RUMMY: [0, 5], UNO: [1, 3], "resolved": [], "open": [2, 4]}
+    assert landed(parts) == {RUMMY: [0, 5], UNO: [1, 3], "resolved": [], "open": [2, 4]}
     parts.gold.run()
     assert sorted(parts.read("gold_rummy_player_agg")["gamer_id"].to_list()) == ["a", "d"]
 
@@ -107,5 +107,5 @@ def test_a_rebuild_leaves_waiting_rows_alone(new_parts: NewParts) -> None:
     parts.lake.storage.delete_all(UNO)
     parts = new_parts(expectations={"sane": SANE, "known": KNOWN})
     ask(parts)
-    assert placed(parts)[UNO] == [1, 3]
+    assert landed(parts)[UNO] == [1, 3]
     assert waiting(parts) == {"rummy": 3}

@@ -45,7 +45,7 @@ def finish(parts: Parts, request: Request) -> dict[str, Any]:
     return job.conclude()
 
 
-def placed(parts: Parts) -> dict[str, list[int]]:
+def landed(parts: Parts) -> dict[str, list[int]]:
     """The offsets in silver, in what is resolved and in what is open, by table or cause."""
     found = {}
     for name in parts.lake.tables():
@@ -106,7 +106,7 @@ def test_a_full_disk_leaves_the_request_where_it_is(
     assert [r.id for r in requests.pending(parts.lake)] == [request.id]
     execute(parts)
     assert requests.take_result(parts.lake, request) is not None
-    assert placed(parts) == RESOLVED
+    assert landed(parts) == RESOLVED
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_what_lies_outside_of_a_request_leaves_it_where_it_is(
     again = new_parts()
     execute(again)
     assert requests.take_result(again.lake, request)["resolved"] == {"silver_uno_events": 2}
-    assert placed(again) == RESOLVED
+    assert landed(again) == RESOLVED
 
 
 def test_a_step_that_fails_in_spark_is_made_again(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_a_step_that_fails_in_spark_is_made_again(new_parts: NewParts, monkeypat
     execute(parts)
     assert failures == []
     assert requests.take_result(parts.lake, request)["resolved"] == {"silver_uno_events": 2}
-    assert placed(parts) == RESOLVED
+    assert landed(parts) == RESOLVED
 
 
 @pytest.mark.nightly
@@ -172,7 +172,7 @@ def test_a_step_that_always_fails_is_answered_with_what_it_said(
         True,
         True,
     )
-    assert placed(parts) == REFUSED
+    assert landed(parts) == REFUSED
 
 
 def test_a_request_of_another_release_is_answered_at_once(new_parts: NewParts) -> None:
@@ -200,7 +200,7 @@ def test_a_widened_allow_list_lets_records_in_once(new_parts: NewParts) -> None:
     refuse_uno(new_parts)
     parts = new_parts(tables=ONLY_RUMMY)
     assert replay(parts)["refused"] == {"route_refused": 2, "frame_magic": 1, "decode_payload": 1}
-    assert (placed(parts), parts.manifests.last) == (REFUSED, 1)
+    assert (landed(parts), parts.manifests.last) == (REFUSED, 1)
 
     parts = new_parts()
     files = len(parts.files())
@@ -211,21 +211,21 @@ def test_a_widened_allow_list_lets_records_in_once(new_parts: NewParts) -> None:
         "refused": {"frame_magic": 1, "decode_payload": 1},
         "waiting": 0,
     }
-    assert placed(parts) == RESOLVED
+    assert landed(parts) == RESOLVED
     assert len(parts.files()) == files + 2
     rows = parts.read("resolved_events").sort("offset").to_dicts()
     assert [(r["topic"], r["topic_id"], r["partition"], r["schema_id"]) for r in rows] == [("t", "id of t", 0, 1)] * 2
     assert [(r["cause"], r["table"], r["unit"]) for r in rows] == [("route_refused", "silver_uno_events", 2)] * 2
-    landed = dict(parts.read("bronze_events").select("offset", "landed_at").iter_rows())
+    times = dict(parts.read("bronze_events").select("offset", "landed_at").iter_rows())
     silver = dict(parts.read("silver_uno_events").select("_offset", "_landed_at").iter_rows())
-    assert silver == {offset: landed[offset] for offset in (1, 3)}
+    assert silver == {offset: times[offset] for offset in (1, 3)}
     parts.gold.run()
     assert ledger.verify(parts.lake.root, truth(parts)).faults() == {}
     assert "resolved_at" in ids_of(parts.lake.root)
 
     again = new_parts()
     assert replay(again)["resolved"] == {}
-    assert (placed(again), again.manifests.last) == (RESOLVED, 2)
+    assert (landed(again), again.manifests.last) == (RESOLVED, 2)
 
 
 def test_filters_choose(new_parts: NewParts) -> None:
@@ -247,9 +247,9 @@ def test_filters_choose(new_parts: NewParts) -> None:
     ]:
         assert replay(parts, dry_run=True, **arguments) == {"candidates": candidates}, arguments
     replay(parts, offsets=[2, 4])
-    assert (placed(parts)["resolved"], placed(parts)["open"]) == ([3], [1, 5, 7])
+    assert (landed(parts)["resolved"], landed(parts)["open"]) == ([3], [1, 5, 7])
     replay(parts)
-    assert placed(parts) == RESOLVED
+    assert landed(parts) == RESOLVED
 
 
 def test_a_dry_run_counts_and_changes_nothing(new_parts: NewParts) -> None:
@@ -275,7 +275,7 @@ def test_ids_that_were_given_up_are_asked_for_again(new_parts: NewParts, answers
     result = replay(parts)
     assert (result["resolved"], result["waiting"]) == ({"silver_rummy_events": 1, "silver_uno_events": 1}, 2)
     assert parts.read("silver_uno_events")["col_custom_1"].to_list() == ["a"]
-    assert placed(parts)["open"] == [3, 4]
+    assert landed(parts)["open"] == [3, 4]
     answers.schema(3, source(3))
     parts.ledger.add_refused(3, *REFUSAL)
     assert replay(parts, schemas=["3"])["resolved"] == {"silver_rummy_events": 1, "silver_uno_events": 1}
@@ -299,7 +299,7 @@ def test_crash_after_the_decision_is_redone_once(
     parts = new_parts()
     assert parts.redone_units == 1
     result = finish(parts, request)
-    assert (result["resolved"], placed(parts)) == ({"silver_uno_events": 2}, RESOLVED)
+    assert (result["resolved"], landed(parts)) == ({"silver_uno_events": 2}, RESOLVED)
     assert replay(parts)["resolved"] == {}
     parts.gold.run()
     assert ledger.verify(parts.lake.root, truth(parts)).faults() == {}
@@ -315,9 +315,9 @@ def test_crash_before_the_decision_leaves_nothing(new_parts: NewParts, monkeypat
         with pytest.raises(Killed):
             finish(parts, request)
     parts = new_parts()
-    assert (parts.files(), placed(parts)) == (before, REFUSED)
+    assert (parts.files(), landed(parts)) == (before, REFUSED)
     finish(parts, request)
-    assert placed(parts) == RESOLVED
+    assert landed(parts) == RESOLVED
 
 
 def test_record_that_breaks_the_pass_stays_and_holds_up_nobody(
@@ -329,13 +329,13 @@ def test_record_that_breaks_the_pass_stays_and_holds_up_nobody(
     parts = new_parts()
     for _ in range(5):  # with and without restarts
         parts = new_parts()
-        parts.break_pass_at(1, monkeypatch)
+        parts.fail_tasks_at(1, monkeypatch)
         job = Replay(parts.spark, parts.opened, parts.units, request)
         assert job.step() is not None
     result = finish(parts, request)
     assert result["resolved"] == {"silver_uno_events": 1}
     assert result["refused"] == {"decode_crash": 1, "frame_magic": 1, "decode_payload": 1}
-    assert placed(parts)["open"] == [1, 5, 7]
+    assert landed(parts)["open"] == [1, 5, 7]
     assert replay(new_parts())["resolved"] == {"silver_uno_events": 1}
 
 
@@ -352,7 +352,7 @@ def test_several_units_each_with_its_progress(new_parts: NewParts, monkeypatch: 
     (parts.lake.path(parts.lake.requests) / f"{request.id}.progress.json").unlink()  # lost with the machine
     result = finish(new_parts(), request)
     assert result["resolved"] == {}
-    assert placed(parts) == RESOLVED
+    assert landed(parts) == RESOLVED
 
 
 def test_quarantine_is_looked_through_once_however_many_units_it_takes(
@@ -368,7 +368,7 @@ def test_quarantine_is_looked_through_once_however_many_units_it_takes(
     units = parts.manifests.last
     replay(parts)
     assert parts.manifests.last - units == 2
-    assert placed(parts) == RESOLVED
+    assert landed(parts) == RESOLVED
     assert read.count("quarantine_events") == 2  # to count, and to choose
 
 

@@ -12,7 +12,7 @@ from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
 from tests.spark.parts import Parts
 from tests.spark.test_spark_rebuild import answer, ask, counts
-from tests.spark.test_spark_replay import placed, replay
+from tests.spark.test_spark_replay import landed, replay
 from tests.support.answers import Answers
 from tests.support.decisions import patience
 from tests.support.frames import frame
@@ -92,11 +92,11 @@ def test_records_in_quarantine_are_replayed_once_a_person_has_decided(
     new_parts: NewParts, answers: Answers, policy: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]
 ) -> None:
     game = Game(new_parts, answers, "quarantine")
-    assert placed(game.parts) == {SILVER: [0], "resolved": [], "open": [1]}
+    assert landed(game.parts) == {SILVER: [0], "resolved": [], "open": [1]}
     assert replay(game.parts, causes=["schema_change"])["resolved"] == {}  # nobody has decided
     assert game.accept(policy)["state"] == "decodable"
     assert replay(game.parts, causes=["schema_change"])["resolved"] == {SILVER: 1}
-    assert placed(game.parts) == {SILVER: [0, 1], "resolved": [1], "open": []}
+    assert landed(game.parts) == {SILVER: [0, 1], "resolved": [1], "open": []}
     assert game.rows(*columns) == rows
     assert replay(game.parts, causes=["schema_change"])["resolved"] == {}
     assert game.best() == [7 if policy == "alias" else 5]

@@ -60,7 +60,7 @@ def test_files_of_a_pass_into_another_folder_are_discarded_there(new_parts: NewP
     parts.units.discard(report, origin.storage)
     assert list(scratch.glob("*/*.parquet")) == []
     (scratch / "silver_uno_events").rmdir()
-    (scratch / "silver_uno_events").touch()  # a file where the pass makes a folder
+    (scratch / "silver_uno_events").touch()  # a file where the task makes a folder
     with pytest.raises(PySparkException):
         parts.run(events(1, PLAYERS), origin)
     assert list(scratch.glob("*/*.parquet")) == []
@@ -245,7 +245,7 @@ def test_failing_pass_leaves_no_files(new_parts: NewParts) -> None:
     parts = new_parts()
     parts.learn(1)
     parts.tables.admit({key: ["protolake.demo.GameEvent"] for key in ["rummy", "uno"]})
-    parts.lake.path("silver_uno_events").touch()  # a file where the pass makes a folder, after it wrote bronze
+    parts.lake.path("silver_uno_events").touch()  # a file where the task makes a folder, after it wrote bronze
     with pytest.raises(PySparkException, match="silver_uno_events"):
         parts.run(events(1, PLAYERS))
     assert parts.lake.path("bronze_events").is_dir()

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from spark_app.lake.files.local import LocalStorage
 from spark_app.units.driver import deferred, ingest
 from tests.spark.parts import Killed, Parts, events, source
-from tests.spark.test_spark_deferred import LANDED, placed
+from tests.spark.test_spark_deferred import LANDED, landed
 from tests.support.answers import Answers
 
 pytestmark = pytest.mark.spark
@@ -82,7 +82,7 @@ def test_what_goes_on_waiting_of_a_mixed_file_is_written_once(
     parts = new_parts(answers.url, schemas={"unknown_id_grace_s": 0.001})
     report = parts.deferred.step(None)  # the two that the registry says it does not know are given up
     assert report is not None
-    assert placed(parts)["quarantine_events"] == [4, 5]
+    assert landed(parts)["quarantine_events"] == [4, 5]
     left = files_of(parts)
     assert sorted(left.values()) == [[0, 1], [2, 3]]
     answers.schema(2, source(2))
@@ -109,7 +109,7 @@ def test_a_file_with_more_than_a_unit_takes_is_cut_once(new_parts: NewParts, mon
         assert report.bronze == len(*gone.values())
         pieces = files_of(parts)
     assert parts.deferred.step(None) is None
-    assert placed(parts) == {DEFERRED: [], "silver_rummy_events": [*range(13)]}
+    assert landed(parts) == {DEFERRED: [], "silver_rummy_events": [*range(13)]}
 
 
 def test_small_files_are_merged_and_no_record_is_written_often(new_parts: NewParts) -> None:
@@ -132,7 +132,7 @@ def test_small_files_are_merged_and_no_record_is_written_often(new_parts: NewPar
     assert written <= 2 * 60
     assert len(list(parts.lake.path(DEFERRED).glob("*.parquet"))) < 60  # those that were replaced are removed, too
     assert parts.deferred.step(None) is not None
-    assert placed(parts) == {DEFERRED: [], "silver_rummy_events": [*range(60)]}
+    assert landed(parts) == {DEFERRED: [], "silver_rummy_events": [*range(60)]}
 
 
 def test_a_merge_that_crashes_is_redone_once(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_a_merge_that_crashes_is_redone_once(new_parts: NewParts, monkeypatch: p
     assert (parts.redone_units, [*files_of(parts).values()]) == (1, [[0, 1]])
     assert not parts.deferred.merge()
     assert parts.deferred.step(None) is not None
-    assert placed(parts) == {DEFERRED: [], "silver_rummy_events": [0, 1]}
+    assert landed(parts) == {DEFERRED: [], "silver_rummy_events": [0, 1]}
 
 
 def test_files_that_an_earlier_release_merged_or_wrote_without_the_schema_are_taken(
@@ -170,7 +170,7 @@ def test_files_that_an_earlier_release_merged_or_wrote_without_the_schema_are_ta
     assert report.silver == {"rummy": 1}
     answers.schema(2, source(2))
     assert new_parts(answers.url).deferred.step(None) is not None
-    assert placed(parts) == {DEFERRED: [], "silver_rummy_events": [0, 1]}
+    assert landed(parts) == {DEFERRED: [], "silver_rummy_events": [0, 1]}
 
 
 def test_the_lock_is_only_held_for_the_unit(new_parts: NewParts, answers: Answers) -> None:

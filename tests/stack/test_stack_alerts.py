@@ -54,7 +54,7 @@ def watched(stage: Stage, receiver: Receiver) -> Iterator[tuple[Stage, list[Pope
 
 
 @pytest.mark.nightly
-def test_bad_records_and_a_killed_app_are_told(new_stage: Callable[..., Stage], receiver: Receiver) -> None:
+def test_bad_records_and_a_killed_app_are_reported(new_stage: Callable[..., Stage], receiver: Receiver) -> None:
     with watched(new_stage(BATCH__INTERVAL_S="0.5"), receiver) as (stage, apps):
         stage.produce(3_000, poison="0.05", seed="8")
         wait_until(lambda: ("bad_records", "firing") in told(receiver), "the alert")
@@ -89,4 +89,4 @@ def test_what_a_receiver_missed_in_five_minutes_it_gets_within_one(
 
 def told(receiver: Receiver) -> list[tuple[str, str]]:
     """(rule, state) of what the receiver has taken."""
-    return [(body["rule"], body["state"]) for _, body in receiver.taken]
+    return [(body["rule"], body["state"]) for _, body in receiver.received]

@@ -79,7 +79,7 @@ def identities(records: Records) -> list[tuple[int, int]]:
     return sorted(zip(records.partition, records.offset, strict=True))
 
 
-def test_spans_end_where_they_are_asked_to(kafka: Broker, topic: str, source: Kafka) -> None:
+def test_spans_end_where_they_are_set_to(kafka: Broker, topic: str, source: Kafka) -> None:
     send(kafka, topic, 30)
     send(kafka, topic, 20, partition=1)
     wanted = [Span(topic, 0, 5, 20), Span(topic, 1, 0, 20)]

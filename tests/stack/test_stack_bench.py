@@ -20,10 +20,10 @@ def _measure(*arguments: str) -> dict[str, Any]:
     """The line of JSON that it would leave."""
     options = parse(arguments)
     assert options.name is not None
-    finding = import_module(ENTRIES[options.name].module).run(options)
-    measured = [figure for figure in finding.figures if figure.target not in REQUESTS.values()]  # which are 0 at best
+    outcome = import_module(ENTRIES[options.name].module).run(options)
+    measured = [figure for figure in outcome.figures if figure.target not in REQUESTS.values()]  # which are 0 at best
     assert all(figure.value > 0 for figure in measured)
-    line: dict[str, Any] = json.loads(json.dumps(result.record(options, finding)))
+    line: dict[str, Any] = json.loads(json.dumps(result.record(options, outcome)))
     return line
 
 
@@ -64,7 +64,7 @@ def test_demux_places_what_bronze_has_in_each_way() -> None:
     assert all(side["rounds"] > len(side["seconds"]) > 0 for side in sides)  # the first is for warmth
 
 
-def test_gold_is_of_the_tables_and_gamers_asked_for() -> None:
+def test_gold_is_of_the_chosen_tables_and_gamers() -> None:
     options = ["--tables", "4", "--records", "200", "--history", "200", "--gamers", "600", "--rounds", "1"]
     history, longer, touched, gamers = _measure("gold", *options)["cases"]
     intervals = 200 * (gold.WARMING + 1)

@@ -161,7 +161,7 @@ def test_a_worker_that_cannot_read_records_alike_is_refused(
 
 
 @pytest.mark.nightly
-def test_a_wrong_secret_and_a_master_that_is_down_are_told(
+def test_a_wrong_secret_and_a_master_that_is_down_are_reported(
     new_stage: NewStage, cluster: Cluster, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret"
@@ -177,7 +177,7 @@ def test_a_wrong_secret_and_a_master_that_is_down_are_told(
 
 
 @pytest.mark.nightly
-def test_a_cluster_without_executors_is_told_and_left(new_stage: NewStage, tmp_path: Path) -> None:
+def test_a_cluster_without_executors_is_reported_and_left(new_stage: NewStage, tmp_path: Path) -> None:
     with SparkMaster(tmp_path / "alone") as master:
         own = {name.removeprefix("PROTOLAKE_"): value for name, value in master.settings().items()}
         stage = new_stage(**own, RUN__CONNECT_TIMEOUT_S="25")

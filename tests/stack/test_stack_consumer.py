@@ -147,7 +147,7 @@ def test_every_byte_is_what_the_official_client_reads(kafka: Kafka, own: OwnCons
         assert read(own, Span(topic, partition, 0, 400)) == expected(kafka.bootstrap, topic, partition)
 
 
-def test_timestamps_of_the_broker_are_told_apart(kafka: Kafka, own: OwnConsumer) -> None:
+def test_timestamps_of_the_broker_are_distinguished(kafka: Kafka, own: OwnConsumer) -> None:
     topic = make_topic(kafka.bootstrap, **{"message.timestamp.type": "LogAppendTime"})
     send(kafka.bootstrap, topic, [b"a", b"b"])
     found = read(own, Span(topic, 0, 0, 2))
@@ -270,7 +270,7 @@ def test_a_transaction_that_is_open_is_an_end_that_is_behind(
 
 
 @pytest.mark.nightly
-def test_an_end_that_was_seen_long_ago_says_nothing_of_what_is_planned_now(
+def test_an_end_that_was_seen_long_ago_proves_nothing_of_what_is_planned_now(
     kafka: Kafka, own: OwnConsumer, topic: str, transactional: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The records come while they are waited for, as from a broker that is slow. Where a marker stands last, the end
@@ -330,7 +330,7 @@ def test_records_that_kafka_no_longer_has_are_a_loss(kafka: Kafka, own: OwnConsu
 
 
 @pytest.mark.nightly
-def test_a_topic_that_is_not_there_is_said(kafka: Kafka) -> None:
+def test_a_topic_that_is_not_there_is_reported(kafka: Kafka) -> None:
     unread = refusal(kafka, Span("nowhere", 0, 0, 1))
     assert unread.why == ReadFailure.SILENT
     assert "nowhere/0 at 0" in str(unread)

@@ -64,9 +64,9 @@ def test_two_workers_fetch_a_record_once(
         app = stage.start()
         try:
             wait_until(lambda: (stage.status().get("bronze") or 0) >= FIRST, "the first records", 400)
-            read, fetched = stage.status()["bronze"], kafka.proxy.answered
+            read, fetched = stage.status()["bronze"], kafka.proxy.returned
             wait_until(lambda: stage.status().get("bronze") == SHAPE.records, "all records", 400)
-            fetched = kafka.proxy.answered - fetched
+            fetched = kafka.proxy.returned - fetched
         finally:
             kill(app)
     stored = size_of(kafka, stage.topic) * (SHAPE.records - read) / SHAPE.records

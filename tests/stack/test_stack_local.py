@@ -53,7 +53,7 @@ def test_a_stack_with_a_bucket_and_a_cluster_takes_each_record_once(tmp_path: Pa
 
 
 @pytest.mark.nightly
-def test_files_are_taken_without_kafka_and_a_new_schema_restarts_the_app(
+def test_files_are_ingested_without_kafka_and_a_new_schema_restarts_the_app(
     new_stage: Callable[..., Stage], registry: Registry, tmp_path: Path
 ) -> None:
     archived, folder, lake, state = new_stage(), tmp_path / "files", tmp_path / "of-files", tmp_path / "state"

@@ -79,7 +79,7 @@ def lake(tmp_path: Path) -> Lake:
 
 def told(hook: Receiver, name: str) -> list[dict[str, Any]]:
     """What Alertmanager has told of an alert, in order."""
-    alerts = [alert for _, body in hook.taken for alert in body["alerts"]]
+    alerts = [alert for _, body in hook.received for alert in body["alerts"]]
     return [alert for alert in alerts if alert["labels"]["alertname"] == name]
 
 
@@ -184,7 +184,7 @@ def test_an_alert_ends_although_the_clock_was_set_back_while_it_fired(
     """Alertmanager takes no alert that ends before it starts."""
     alertmanager.start()
     files = PageFiles(lake)
-    files.take()
+    files.acquire()
     book = Book(files, lake.known_identity, is_sent=True)
     delivery = Delivery(book, Sender(Alerts(webhook=alertmanager.url, format="alertmanager")).post, repeats=True)
     rules, now = {"late": AlertRule(when="lag > 0")}, time.time()

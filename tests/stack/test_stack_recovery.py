@@ -64,7 +64,7 @@ def test_replay_and_rebuild_beside_the_app_and_without_it(new_stage: Callable[..
 
 
 @pytest.mark.nightly
-def test_a_replay_asked_of_the_app_outlives_its_jvm(new_stage: Callable[..., Stage]) -> None:
+def test_a_replay_requested_of_the_app_outlives_its_jvm(new_stage: Callable[..., Stage]) -> None:
     stage = new_stage(SCHEMAS__UNKNOWN_ID_GRACE_S="1", BATCH__INTERVAL_S="0.5")
     stage.produce(5_000, partitions="2")
     assert stage.run("--available-now", **ONLY) == ExitCode.DONE

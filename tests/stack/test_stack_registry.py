@@ -93,7 +93,7 @@ def take_and_rename(stage: Stage, server: Server, old: str, new: str) -> int:
 
 
 @pytest.mark.nightly
-def test_a_renamed_field_is_said_before_its_first_record(new_stage: Callable[..., Stage], registry: Server) -> None:
+def test_a_renamed_field_is_reported_before_its_first_record(new_stage: Callable[..., Stage], registry: Server) -> None:
     stage = new_stage()
     subject = f"{stage.topic}-value"
     schema_id = take_and_rename(stage, registry, "device_id", "device")

@@ -86,7 +86,7 @@ def test_landed_only_records_are_decoded_by_the_next_run(new_stage: Callable[...
 
 
 @pytest.mark.parametrize(("umask", "kept"), [("027", 0o027), pytest.param("022", 0o022, marks=pytest.mark.nightly)])
-def test_no_file_of_a_lake_is_open_to_more_than_the_settings_say(
+def test_no_file_of_a_lake_is_open_to_more_than_the_settings_allow(
     new_stage: Callable[..., Stage], umask: str, kept: int
 ) -> None:
     """Made by the app, its JVM, Spark's checkpoint, workers, delta-rs: whatever the umask of who started it."""

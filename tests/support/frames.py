@@ -1,4 +1,4 @@
-"""Framed records for tests, written by Confluent's own code, as the Arrow batches that the pass takes in."""
+"""Framed records for tests, written by Confluent's own code, as the Arrow batches that a task reads."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Payloads that are small on the wire and large, deep or slow for a careless decoder.
 
-`python -m tests.support.payload_bombs NAME` puts one of them through the pass, between good records, as each of two
+`python -m tests.support.payload_bombs NAME` puts one of them through a task, between good records, as each of two
 messages: one that ptars reads, one that it does not. Prints as JSON its bytes, by how much the process grew and where
 the records ended.
 """

@@ -31,7 +31,7 @@ class Receiver:
         self.ways: list[int | str] = []
         self.late_s = 0.6
         self.got: list[tuple[str, Any]] = []
-        self.taken: list[tuple[str, Any]] = []
+        self.received: list[tuple[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
         self._server: ThreadingHTTPServer | None = None
@@ -47,7 +47,7 @@ class Receiver:
 
     def first_taken(self) -> list[str]:
         """The keys in the order in which each was taken first."""
-        return list(dict.fromkeys(key for key, _ in self.taken))
+        return list(dict.fromkeys(key for key, _ in self.received))
 
     def up(self) -> None:
         server = ThreadingHTTPServer(("127.0.0.1", self.port), self._handler())
@@ -78,7 +78,7 @@ class Receiver:
                 receiver.paths.append(self.path)
                 way = receiver.ways.pop(0) if receiver.ways else 200
                 if way == 200:
-                    receiver.taken.append(seen)
+                    receiver.received.append(seen)
                 with suppress(OSError):
                     self.answer(way)
 

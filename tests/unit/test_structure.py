@@ -215,9 +215,9 @@ NOT_OF_A_LAKE = {
     "protobuf/changes/check.py": "the .proto file that somebody wants to register",
     "sources/files/folder.py": "the folder of files that are ingested",
     "page/files.py": "the files of the page beside those of the lake",
-    "app/process/children.py": "/proc",
-    "app/process/temporary_folders.py": "temporary folders",
-    "page/queries/asking.py": "/proc",
+    "app/children.py": "/proc",
+    "app/temporary_folders.py": "temporary folders",
+    "page/queries/child_process.py": "/proc",
     "protobuf/schemas/descriptors.py": "the temporary folder of protoc",
     "protobuf/schemas/well_known.py": "the installed packages",
     "settings/config.py": "the settings file and files of secrets",
@@ -352,14 +352,17 @@ def test_importing_does_not_load(module: str, unwanted: list[str]) -> None:
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
+JOBS = re.findall(r'case "(\w+)":', (APP / "page/job.py").read_text())
+
+
 @pytest.mark.parametrize(
     ("load", "unwanted"),
     [
         (
-            "from spark_app.page import server, views; [view.show() for view in views.VIEWS]",
+            "from spark_app.page import server, views; [view.load() for view in views.VIEWS]",
             ["deltalake", "pyarrow", "duckdb"],
         ),
-        ("from spark_app.page import job; [load() for load in job.JOBS.values()]", ["nicegui", "fastapi", "uvicorn"]),
+        (f"from spark_app.page import job; [job.load(name) for name in {JOBS}]", ["nicegui", "fastapi", "uvicorn"]),
         ("from spark_app.page import job", ["pyarrow", "duckdb", "google.protobuf"]),
     ],
 )

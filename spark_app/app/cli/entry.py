@@ -13,7 +13,7 @@ import typer
 
 from spark_app import __version__
 from spark_app.app.cli import examining, recovering, running
-from spark_app.app.cli.exits import say, say_unexpected
+from spark_app.app.cli.exits import report, report_unexpected
 from spark_app.lake.files.disk import is_full
 from spark_app.model.errors import ExitCode, NoSpaceError, ProtolakeError
 
@@ -62,24 +62,24 @@ def main() -> None:
     except typer.Abort:
         sys.exit(ExitCode.USAGE)
     except ProtolakeError as error:
-        sys.exit(say(error))
+        sys.exit(report(error))
     except Exception as error:
         if type(error).__module__.startswith(("click", "typer")) and hasattr(error, "format_message"):
             print(f"protolake: {error.format_message()}", file=sys.stderr)
             sys.exit(ExitCode.USAGE)
         if is_full(error):
-            sys.exit(say(NoSpaceError(f"{error}: free some disk space and run the command again")))
-        code = say_unexpected(error)
+            sys.exit(report(NoSpaceError(f"{error}: free some disk space and run the command again")))
+        code = report_unexpected(error)
         if code is ExitCode.BUG:
             traceback.print_exc()
         sys.exit(code)
     finally:
-        if "spark_app.units.spark.jvm" in sys.modules:  # a JVM must not outlive the command, nor hold the lake
+        if "spark_app.units.spark.jvm" in sys.modules:  # a JVM must not outlive the command, nor keep the lake locked
             sys.modules["spark_app.units.spark.jvm"].end(clean=False)
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         print(f"protolake {__version__}")
         raise typer.Exit
 

@@ -64,14 +64,12 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Check lake, checkpoint, topics and object store, also while the app runs. Exits with 65 if the app would refuse
-    to start, or if the store lets two processes write the lake."""
+    to start, or if the object store lets two processes write the lake."""
     from spark_app.recovery import doctor
 
     loaded = load_to_write(settings, lake)
     log.set_level("ERROR")
-    own = Lake(loaded.lake_address)
-    if not own.storage.exists(own.state):
-        raise ConfigurationError(f"lake.path: no lake at {own.uri}")
+    own = _lake_of(loaded)
     if mend:
         own.prepare()
         own.lease.acquire(LOCK_S)
@@ -122,9 +120,9 @@ def lineage(
     name, _, column = table.partition(".")
     graph = own.of(name) if table else own.overview()
     if column:
-        place = own.column_of(graph, name, column)
-        graph = graph.around(place)
-        lines = lineage_text.column_lines(graph, place)
+        endpoint = own.column_of(graph, name, column)
+        graph = graph.around(endpoint)
+        lines = lineage_text.column_lines(graph, endpoint)
     else:
         lines = lineage_text.table_lines(graph, name) if table else lineage_text.overview_lines(graph, own.ledger)
     print(json.dumps(graph.to_json(), indent=1) if as_json else "\n".join(lines))
@@ -189,7 +187,7 @@ def check_schema(
     as_json: AsJson = False,
 ) -> None:
     """Compare a .proto file that is not registered yet with the newest version of its subject that the lake knows, and
-    say what would happen to the tables. Exits with 1 if there is something to warn about."""
+    tell what would happen to the tables. Exits with 1 if there is something to warn about."""
     from spark_app.protobuf.changes import check as schema_check
     from spark_app.protobuf.schemas.descriptors import CompileUnavailable
 
@@ -206,10 +204,14 @@ def check_schema(
 def _ledger(settings: Settings) -> Ledger:
     from spark_app.protobuf.schemas.ledger import Ledger
 
-    own = Lake(settings.lake_address)
-    if not own.storage.exists(own.state):
-        raise ConfigurationError(f"lake.path: no lake at {own.uri}")
-    return Ledger(own)
+    return Ledger(_lake_of(settings))
+
+
+def _lake_of(settings: Settings) -> Lake:
+    lake = Lake(settings.lake_address)
+    if not lake.storage.exists(lake.state):
+        raise ConfigurationError(f"lake.path: no lake at {lake.uri}")
+    return lake
 
 
 def check_expectations(

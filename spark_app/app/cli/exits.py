@@ -1,4 +1,4 @@
-"""How a command ends: what it says of an error, and the code that it leaves behind."""
+"""How a command ends: its message of an error, and its exit code."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import signal
 import sys
 import time
 
-from spark_app.app.process import children
+from spark_app.app import children
 from spark_app.lake.files.store_errors import is_store_error, reason
 from spark_app.lake.lease import Lease
 from spark_app.model.errors import ExitCode, LeaseLost, ProtolakeError, UnreachableError
 from spark_app.model.log import log, print_line
 
-HOLD_SAYS_S = 60.0
+HELD_LOG_EVERY_S = 60.0
 
 
-def say(error: ProtolakeError) -> ExitCode:
+def report(error: ProtolakeError) -> ExitCode:
     print_line(f"protolake: {error}")
     return error.exit_code
 
@@ -26,17 +26,17 @@ def cause_of_end(error: ProtolakeError, lease: Lease) -> ProtolakeError:
     if error.exit_code is ExitCode.LOSS and lease.epoch:
         try:
             lease.check()
-        except LeaseLost as taken:
-            return taken
+        except LeaseLost as lost:
+            return lost
         except OSError:
             return UnreachableError(f"{error}, or so it looked while the object store did not answer")
     return error
 
 
-def say_unexpected(error: Exception) -> ExitCode:
-    """Of an error of a library: that the object store is not to be had, or a bug."""
+def report_unexpected(error: Exception) -> ExitCode:
+    """Report an error of a library: the object store cannot be reached, or it is a bug."""
     if is_store_error(error):
-        return say(UnreachableError(reason(error)))
+        return report(UnreachableError(reason(error)))
     log.error("bug", type=type(error).__name__, reason=str(error))
     return ExitCode.BUG
 
@@ -51,7 +51,7 @@ def hold(code: ExitCode, reason: str) -> None:
     children.kill_all(children.descendants(os.getpid()))
     while True:
         print_line(f"protolake: held with exit code {int(code)}: {reason}")
-        time.sleep(HOLD_SAYS_S)
+        time.sleep(HELD_LOG_EVERY_S)
 
 
 def leave(code: ExitCode) -> None:

@@ -16,7 +16,7 @@ from spark_app.settings import config
 from spark_app.settings.models import Settings
 
 SettingsFile = Annotated[
-    Path | None, typer.Option("--settings", help="TOML file; `protolake settings` shows what it may hold")
+    Path | None, typer.Option("--settings", help="TOML file; `protolake settings` shows what it may have")
 ]
 LakeFolder = Annotated[
     str | None, typer.Option("--lake", help="folder or address of the lake, instead of the setting lake.path")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from spark_app.app.cli.examining import LOCK_S
-from spark_app.app.cli.exits import say
+from spark_app.app.cli.exits import report
 from spark_app.app.cli.options import AsJson, LakeFolder, SettingsFile, load_to_write, moment_of, offsets_of, schema_key
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
@@ -25,32 +24,14 @@ Causes = Annotated[list[Cause] | None, typer.Option("--cause", help="only these 
 Schemas = Annotated[
     list[str] | None, typer.Option("--schema-id", help="only these schema ids or GUIDs; may be repeated")
 ]
-
-
-class Failing(StrEnum):
-    """What becomes of the waiting rows that fail the rule of their paused table."""
-
-    QUARANTINE = "quarantine"
-    LAND = "land"
-
-
-class Decided(StrEnum):
-    """What becomes of the fields that a schema has changed, and of its records."""
-
-    ALIAS = "alias"
-    NEW_COLUMN = "new_column"
-    WARN = "warn"
-    ACCEPT = "accept"
-    QUARANTINE = "quarantine"
-
-
 Moment = Annotated[str | None, typer.Option(help="time of quarantining, ISO 8601; UTC unless it has an offset")]
+Decided = Literal["alias", "new_column", "warn", "accept", "quarantine"]
 
 
 def replay(
     settings: SettingsFile = None,
     lake: LakeFolder = None,
-    cause: Causes = None,
+    causes: Causes = None,
     schema: Schemas = None,
     since: Moment = None,
     until: Moment = None,
@@ -68,12 +49,12 @@ def replay(
 ) -> None:
     """Decode open records in quarantine again, exactly once: all of them, or those that the options select."""
     began, ended = moment_of("--since", since), moment_of("--until", until)
-    if dropped and cause:
+    if dropped and causes:
         raise UsageError("--dropped and --cause: dropped records have no cause, use --rule to select some of them")
     if began is not None and ended is not None and began >= ended:
         raise UsageError(f"--since {since} is not before --until {until}")
     arguments = replay_arguments(
-        [one.value for one in cause or ()],
+        [cause.value for cause in causes or ()],
         [schema_key(key) for key in schema or ()],
         rule or (),
         dropped,
@@ -84,7 +65,7 @@ def replay(
         offsets=offsets_of(offsets),
     )
     filtered = selects_some(arguments)
-    result = _ask(load_to_write(settings, lake), Request("replay", arguments, dry_run))
+    result = _execute(load_to_write(settings, lake), Request("replay", arguments, dry_run))
     print(json.dumps(result, indent=1) if as_json else "\n".join(result_text.replay_lines(result, filtered)))
 
 
@@ -99,38 +80,41 @@ def rebuild(
 ) -> None:
     """Compare silver and gold with bronze: add missing rows, list differing ones. Exits with 65 if rows differ.
 
-    With --renew the rows of the named tables are made anew from bronze, with the columns that the settings say.
+    With --renew the rows of the named tables are made anew from bronze, with the columns that the settings give.
     """
     if renew or yes:
         if not (renew and names):
             raise UsageError("--yes needs --renew, and --renew needs the names of tables")
-        arguments, only_said = {"names": names}, dry_run or not yes
-        result = _ask(load_to_write(settings, lake), Request("renew", arguments, only_said))
-        print(json.dumps(result, indent=1) if as_json else "\n".join(result_text.renew_lines(result, only_said)))
+        arguments, is_dry = {"names": names}, dry_run or not yes
+        result = _execute(load_to_write(settings, lake), Request("renew", arguments, is_dry))
+        print(json.dumps(result, indent=1) if as_json else "\n".join(result_text.renew_lines(result, is_dry)))
         return
-    result = _ask(load_to_write(settings, lake), Request("rebuild", {"names": names or []}, dry_run))
+    result = _execute(load_to_write(settings, lake), Request("rebuild", {"names": names or []}, dry_run))
     print(json.dumps(result, indent=1) if as_json else "\n".join(result_text.rebuild_lines(result, dry_run)))
     raise typer.Exit(result["exit_code"])
 
 
 def resume(
     table: Annotated[str, typer.Argument(help="the paused table: its routing name, or the name of the silver table")],
-    failing: Annotated[Failing, typer.Option(help="what becomes of waiting rows that fail the rule")],
+    failing: Annotated[
+        Literal["quarantine", "land"], typer.Option(help="what becomes of waiting rows that fail the expectation")
+    ],
     settings: SettingsFile = None,
     lake: LakeFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let the rows of a paused table in although its rule is unchanged. A changed rule lets them in at the next start.
+    """Let the rows of a paused table in although its expectation is unchanged. A changed one lets them in at the next
+    start.
 
-    The rows that pass the rule land. Later rows that fail it pause the table again.
+    The rows that pass the expectation land. Later rows that fail it pause the table again.
     """
-    result = _ask(load_to_write(settings, lake), Request("resume", {"table": table, "failing": failing.value}))
+    result = _execute(load_to_write(settings, lake), Request("resume", {"table": table, "failing": failing}))
     print(json.dumps(result, indent=1) if as_json else result_text.resume_line(result))
 
 
 def accept_schema(
     schema: Annotated[str, typer.Argument(help="the schema id or GUID")],
-    policy: Annotated[Decided, typer.Option("--as", help="what becomes of its changes")] = Decided.NEW_COLUMN,
+    policy: Annotated[Decided, typer.Option("--as", help="what becomes of its changes")] = "new_column",
     settings: SettingsFile = None,
     lake: LakeFolder = None,
     as_json: AsJson = False,
@@ -140,12 +124,12 @@ def accept_schema(
     The decision is final once its records are decoded. A policy that does not suit a change counts as the next weaker
     one: alias, new_column, warn. With `accept` its changes are no warnings.
     """
-    arguments = {"schema": schema_key(schema), "policy": policy.value}
-    result = _ask(load_to_write(settings, lake), Request("accept", arguments))
+    arguments = {"schema": schema_key(schema), "policy": policy}
+    result = _execute(load_to_write(settings, lake), Request("accept", arguments))
     print(json.dumps(result, indent=1) if as_json else result_text.accept_line(result))
 
 
-def _ask(settings: Settings, request: Request) -> dict[str, Any]:
+def _execute(settings: Settings, request: Request) -> dict[str, Any]:
     """The result of a request: by the app that runs, or, when none does, by this process."""
     log.set_level(settings.run.log_level)
     lake = Lake(settings.lake_address)
@@ -164,14 +148,14 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
             _submit(lake, request, "the app runs: it executes the request between two batches")
             result = requests.wait_for_result(lake, request, settings.run.connect_timeout_s)
     except KeyboardInterrupt:
-        say(UsageError(f"the command stopped waiting; {_stays(lake, request)}"))
+        report(UsageError(f"the command stopped waiting; {_stays(lake, request)}"))
         raise typer.Exit(INTERRUPTED) from None
     except Exception:
         if lake.storage.exists(requests.key_of(request)):
             print_line(f"protolake: {_stays(lake, request)}")
         raise
     if "error" in result:
-        say(UsageError(result["error"]))
+        report(UsageError(result["error"]))
         raise typer.Exit(result["exit_code"])
     return result
 
@@ -189,7 +173,7 @@ def _submit(lake: Lake, request: Request, how: str) -> None:
 
 
 def _is_free(lake: Lake) -> bool:
-    """Whether the lake's lock could be taken: then it is held until this process ends."""
+    """Whether this process got the lease of the lake: then it keeps it until it ends."""
     try:
         lake.prepare()
         lake.lease.acquire(LOCK_S)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from spark_app.app.cli.exits import cause_of_end, hold, leave, say, say_unexpected
+from spark_app.app.cli.exits import cause_of_end, hold, leave, report, report_unexpected
 from spark_app.app.cli.options import LakeFolder, SettingsFile, load_to_write
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
@@ -42,7 +42,7 @@ def run(
         log.set_level(loaded.run.log_level)
         code, reason = _run(loaded, available_now, land_only, accept_loss, accept_gap)
     except ProtolakeError as error:
-        code, reason = say(error), str(error)
+        code, reason = report(error), str(error)
     if code.held and stays_up:
         hold(code, reason)
     leave(code)
@@ -109,9 +109,9 @@ def _run(settings: Settings, *how: bool) -> tuple[ExitCode, str]:
         code, reason = ExitCode.BUMP, str(bump)
     except ProtolakeError as error:
         cause = cause_of_end(error, pipeline.lake.lease)
-        code, reason = say(cause), str(cause)
+        code, reason = report(cause), str(cause)
     except Exception as error:
-        code, reason = say_unexpected(error), str(error)
+        code, reason = report_unexpected(error), str(error)
     with failpoints.around("leave"):
         pipeline.life.end(code, reason)
     pipeline.lake.lease.give_back()

@@ -1,1 +1,1 @@
-"""Alerts: conditions over the metrics of a lake, what becomes of them, and who is told."""
+"""Alerts: conditions over the metrics of a lake, what becomes of them, and where they are sent."""

@@ -1,4 +1,4 @@
-"""Watches the conditions of the settings: judges them once a second and SQL when it is due, and has somebody told.
+"""Watches the conditions of the settings: judges them once a second and SQL when it is due, and sends the alerts.
 
 The reasons: docs/decisions/alerts.md.
 """
@@ -20,7 +20,7 @@ from spark_app.page.alerts.delivery import Delivery, Receiver
 from spark_app.page.alerts.measuring import History, measures_of
 from spark_app.page.files import PageFiles
 from spark_app.page.metrics.reading import Reading, read
-from spark_app.page.queries import asking
+from spark_app.page.queries.child_process import Child
 from spark_app.settings.models import Settings
 from spark_app.settings.watching import AlertRule
 
@@ -51,7 +51,7 @@ class Alarm:
         self._conditions = Conditions({name: rule.when for name, rule in self._rules.items() if rule.when}, measures)
         with_sql = {name: rule for name, rule in self._rules.items() if rule.sql}
         for name, rule in with_sql.items():
-            refused = ask(lake, rule.sql, bind=True).get("refused")
+            refused = run_sql(lake, rule.sql, bind=True).get("refused")
             if refused:
                 raise ConfigurationError(f"alerts.rules.{name}.sql: {refused}")
         self._checks = SqlChecks(lake, with_sql)
@@ -72,7 +72,7 @@ class Alarm:
             self._delivery.start(time.monotonic)
 
     def step(self, moment: float) -> None:
-        """Judge all conditions by what the lake says now.
+        """Judge all conditions by the present reading of the lake.
 
         Args:
             moment: seconds since 1970.
@@ -88,7 +88,8 @@ class Alarm:
         self._history.add(self._reading)
         judged = {name: Judged(self._checks.holds(name), {}) for name in self._rules}
         for name, holds in self._conditions.judge(self._history.value).items():
-            values = {_named(*use): self._history.value(*use) for use in self._conditions.uses[name]}
+            uses = self._conditions.uses[name]
+            values = {f"{m}('{argument}')" if argument else m: self._history.value(m, argument) for m, argument in uses}
             judged[name] = Judged(holds, values)
         self.book.judge(self._rules, judged, moment, self._history.seen)
 
@@ -105,28 +106,26 @@ class Alarm:
             time.sleep(EVERY_S)
 
 
-def _named(measure: str, argument: str) -> str:
-    return f"{measure}('{argument}')" if argument else measure
-
-
 WITHIN_S = 60.0
 
 
-def ask(lake: Lake, sql: str, bind: bool = False, within_s: float = WITHIN_S) -> dict[str, Any]:
-    """What the child process says: one of "holds", "refused" and "failed"."""
-    question = {"lake": asdict(lake.address), "sql": sql, "bind": bind}
-    return asking.ask("spark_app.page.alerts.sql_child", question, within_s)
+def run_sql(lake: Lake, sql: str, bind: bool = False, within_s: float = WITHIN_S) -> dict[str, Any]:
+    """The response of the child process: one of "holds", "refused" and "failed"."""
+    request = {"lake": asdict(lake.address), "sql": sql, "bind": bind}
+    return Child().run("spark_app.page.alerts.sql_child", request, within_s)
 
 
 class SqlChecks:
     """Runs SQL checks one after the other, each in a child process, beside the judging of conditions. It has the newest
-    answer of each check; None until there is one, and while a check fails."""
+    result of each check; None until there is one, and while a check fails."""
 
-    def __init__(self, lake: Lake, rules: Mapping[str, AlertRule], run: Callable[[Lake, str], dict[str, Any]] = ask):
+    def __init__(
+        self, lake: Lake, rules: Mapping[str, AlertRule], run: Callable[[Lake, str], dict[str, Any]] = run_sql
+    ):
         self._lake = lake
         self._rules = rules
         self._run = run
-        self._answers: dict[str, bool | None] = {}
+        self._results: dict[str, bool | None] = {}
         self._due = dict.fromkeys(rules, 0.0)
 
     def start(self) -> None:
@@ -134,16 +133,16 @@ class SqlChecks:
             threading.Thread(target=self._forever, name="sql checks", daemon=True).start()
 
     def holds(self, name: str) -> bool | None:
-        return self._answers.get(name)
+        return self._results.get(name)
 
     def step(self, moment: float) -> float:
         """Run the checks that are due. Returns the moment of the next one."""
         for name, rule in self._rules.items():
             if self._due[name] <= moment:
-                said = self._run(self._lake, rule.sql)
-                self._answers[name] = said.get("holds")
-                if "holds" not in said:
-                    why = said.get("refused") or said.get("failed")
+                response = self._run(self._lake, rule.sql)
+                self._results[name] = response.get("holds")
+                if "holds" not in response:
+                    why = response.get("refused") or response.get("failed")
                     log.warning("an SQL check could not be run", rule=name, reason=str(why))
                 self._due[name] = moment + rule.every_s
         return min(self._due.values())

@@ -1,4 +1,4 @@
-"""Keeps the states of the alerts, and the transitions that nobody has been told yet, through kills and power cuts.
+"""Keeps the states of the alerts, and the transitions that are not sent yet, through kills and power cuts.
 
 Both are one file, replaced in one step. So a transition is either there with the new state of its alert, or neither is,
 and the number of a transition never stands for two. The spool of events gets each transition afterwards: a start adds
@@ -40,7 +40,7 @@ class AlertState:
 
 
 def advance(old: AlertState, holds: bool | None, for_s: float, moment: float) -> tuple[AlertState, Turn | None]:
-    """The next state, and what somebody is told.
+    """The next state, and the transition to send.
 
     Args:
         holds: whether the condition holds; None = nobody knows, and nothing changes.
@@ -60,7 +60,7 @@ def advance(old: AlertState, holds: bool | None, for_s: float, moment: float) ->
     return AlertState("pending", since, old.number), None
 
 
-MOST_WAITING = 100  # transitions of one alert that nobody was told; then its state stays until one is
+MOST_WAITING = 100  # transitions of one alert that are not sent; then its state stays until one is
 SAVE_S = 10.0  # between two writes of what may be lost: since when a condition holds, and rows were seen
 WRITER = "page"  # of events
 LEVELS: dict[str, Level] = {"INFO": "INFO", "WARNING": "WARN", "ERROR": "ERROR"}
@@ -81,14 +81,14 @@ class Judged:
 class Book:
     """
     Attributes:
-        changed: set when there is something to tell.
+        changed: set when there is something to send.
     """
 
     def __init__(self, files: PageFiles, identity: Callable[[], str], is_sent: bool):
         """
         Args:
             identity: the id of the lake.
-            is_sent: whether transitions wait to be told; otherwise they are only recorded.
+            is_sent: whether transitions wait to be sent; otherwise they are only recorded.
         """
         stored = files.read_alerts()
         self._files = files
@@ -106,7 +106,7 @@ class Book:
         self._is_spool_known = False  # at a start, and after an error, some of them may be there
 
     def waiting(self) -> list[Transition]:
-        """The transitions that nobody was told yet, in order."""
+        """The transitions that are not sent yet, in order."""
         with self._lock:
             return list(self._waiting)
 
@@ -126,7 +126,7 @@ class Book:
         moment: float,
         seen: Seen | None = None,
     ) -> None:
-        """Advance all alerts. One whose rule is no longer in the settings is resolved.
+        """Advance all alerts. One whose alert rule is no longer in the settings is resolved.
 
         Args:
             seen: for each table the rows that were seen last, and since when; None if they are those of the last call.
@@ -164,8 +164,8 @@ class Book:
                 self.changed.set()
             self._spool()
 
-    def told(self, transition: Transition) -> None:
-        """Somebody was told; a kill before this is durable tells it again, under the same key."""
+    def mark_sent(self, transition: Transition) -> None:
+        """A receiver has it; a kill before this is durable sends it again, under the same key."""
         with self._lock:
             waiting = [one for one in self._waiting if one["id"] != transition["id"]]
             self._save(self._states, self._firing, waiting, self._unspooled, durable=True)
@@ -197,8 +197,9 @@ class Book:
         self, name: str, rule: AlertRule | None, state: AlertState, turn: Turn, judged: Judged, since: float
     ) -> Transition:
         condition = (rule.when or rule.sql) if rule else ""
-        by = ", ".join(f"{measure} is {_text(value)}" for measure, value in judged.values.items())
-        says = "fires" if turn == "firing" else "is resolved"
+        shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in judged.values.items()}
+        by = ", ".join(f"{measure} is {value}" for measure, value in shown.items())
+        verb = "fires" if turn == "firing" else "is resolved"
         why = f"{condition} ({by})" if by else condition or "its rule is no longer in the settings"
         lake = self._identity()
         details = {"lake": lake, "rule": name, "number": state.number, "state": turn, "condition": condition}
@@ -210,7 +211,7 @@ class Book:
             "at": iso(state.since),
             "kind": "alert",
             "level": rule.level if rule and turn == "firing" else "INFO",
-            "message": f"alert {name} {says}: {why}",
+            "message": f"alert {name} {verb}: {why}",
             "details": details | {"since": iso(since), "severity": severity},
         }
 
@@ -225,7 +226,3 @@ def _event(one: Transition) -> EventRow:
 
 def iso(moment: float) -> str:
     return datetime.datetime.fromtimestamp(moment, datetime.UTC).isoformat(timespec="milliseconds")
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from spark_app.model.errors import ConfigurationError, UnreachableError
 from spark_app.model.log import log
 from spark_app.model.text import quoted
-from spark_app.page.queries.asking import LastingChild
+from spark_app.page.queries.child_process import LastingChild
 
 LONGEST = 2000
 WITHIN_S = 10.0  # for all conditions of a round
@@ -30,7 +30,7 @@ Use = tuple[str, str]  # (measure, argument or "")
 
 @dataclass(frozen=True)
 class Measures:
-    """What a condition may name.
+    """The names that a condition may use.
 
     Attributes:
         kinds: measure without an argument -> its kind.
@@ -44,53 +44,54 @@ class Measures:
 
 
 class Conditions:
-    """The conditions of the rules that have one.
+    """The conditions of the alert rules that have one.
 
     Attributes:
-        uses: rule -> the measures that its condition names, in the order of their columns.
+        uses: alert rule -> the measures that its condition names, in the order of their columns.
     """
 
     def __init__(self, conditions: Mapping[str, str], measures: Measures):
         """
         Args:
-            conditions: rule -> `when`.
+            conditions: alert rule -> `when`.
 
         Raises:
             ConfigurationError: one is no pure expression over the measures that gives true or false.
-            UnreachableError: the child process does not answer.
+            UnreachableError: the child process does not respond.
         """
         columns: dict[str, Use] = {name: (name, "") for name in measures.kinds}
         sql = {rule: _in_sql(f"alerts.rules.{rule}.when", text, measures, columns) for rule, text in conditions.items()}
         types = {column: TYPES[measures.kinds.get(name, "number")] for column, (name, _) in columns.items()}
         self._child = LastingChild("spark_app.page.alerts.sql_child")
         self._failed = False
-        said: dict[str, Any] = {"conditions": sql, "columns": {}}
+        response: dict[str, Any] = {"conditions": sql, "columns": {}}
         if sql:
-            said = self._child.ask(
+            response = self._child.request(
                 {"conditions": sql, "types": types, "measures": [*types, *measures.of]}, READ_WITHIN_S
             )
-        if "refused" in said:
-            raise ConfigurationError(said["refused"])
-        if "failed" in said:
-            raise UnreachableError(f"the conditions of alerts could not be read: {said['failed']}")
-        self._sql = said["conditions"]
-        named = {column for found in said["columns"].values() for column in found}
+        if "refused" in response:
+            raise ConfigurationError(response["refused"])
+        if "failed" in response:
+            raise UnreachableError(f"the conditions of alerts could not be read: {response['failed']}")
+        self._sql = response["conditions"]
+        named = {column for found in response["columns"].values() for column in found}
         self._columns = {column: use for column, use in columns.items() if column in named}
         self._types = {column: types[column] for column in self._columns}
         self.uses = {
-            rule: [use for column, use in columns.items() if column in found] for rule, found in said["columns"].items()
+            rule: [use for column, use in columns.items() if column in found]
+            for rule, found in response["columns"].items()
         }
 
     def judge(self, lookup: Callable[[str, str], Value]) -> dict[str, bool | None]:
-        """Rule -> whether its condition holds; None if nobody knows, as while the child process does not answer."""
+        """Alert rule -> whether its condition holds; None if nobody knows, as after a failure."""
         if not self._sql:
             return {}
         values = {column: lookup(*use) for column, use in self._columns.items()}
-        said = self._child.ask({"conditions": self._sql, "types": self._types, "values": values}, WITHIN_S)
-        if "failed" in said and not self._failed:
-            log.warning("the conditions of alerts could not be judged", reason=str(said["failed"]))
-        self._failed = "failed" in said
-        return {rule: said["holds"][rule] if "holds" in said else None for rule in self._sql}
+        response = self._child.request({"conditions": self._sql, "types": self._types, "values": values}, WITHIN_S)
+        if "failed" in response and not self._failed:
+            log.warning("the conditions of alerts could not be judged", reason=str(response["failed"]))
+        self._failed = "failed" in response
+        return {rule: response["holds"][rule] if "holds" in response else None for rule in self._sql}
 
 
 def _in_sql(setting: str, text: str, measures: Measures, columns: dict[str, Use]) -> str:
@@ -112,7 +113,7 @@ def _in_sql(setting: str, text: str, measures: Measures, columns: dict[str, Use]
             return found.group()
         measure, names = found[1].lower(), measures.of[found[1].lower()]
         if not found[2]:
-            raise ConfigurationError(f"{setting}: {measure} needs the name of a {names}: {measure}('...')")
+            raise ConfigurationError(f"{setting}: {measure} needs the name of its {names}: {measure}('...')")
         argument, known = found[2][1:-1].replace("''", "'"), measures.known[names]
         if known is not None and argument not in known:
             raise ConfigurationError(f"{setting}: there is no {names} {argument}; {near(argument, known)}")

@@ -1,6 +1,6 @@
 """Sends the transitions of alerts, each at least once and those of one alert in order.
 
-A receiver that was told twice sees the same `Idempotency-Key` twice: "<lake>/<rule>/<number of the transition>".
+A receiver that gets one twice sees the same `Idempotency-Key` twice: "<lake>/<rule>/<number of the transition>".
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ FORMATS: Mapping[str, Callable[[Transition], Any]] = {"json": _json, "slack": _s
 
 
 def body_of(form: str, transition: Transition) -> bytes:
-    """What a receiver is sent about a transition."""
+    """The body of the request about a transition."""
     return json.dumps(FORMATS[form](transition)).encode()
 
 
@@ -82,7 +82,7 @@ class Receiver:
     def __init__(self, settings: Alerts):
         """
         Raises:
-            ConfigurationError: a file cannot be read, or holds no address, token or certificate.
+            ConfigurationError: a file cannot be read, or has no address, token or certificate.
         """
         self._settings = settings
         try:
@@ -94,7 +94,7 @@ class Receiver:
             log.warning("the token of alerts is sent unencrypted", setting="alerts.token_file")
 
     def post(self, transition: Mapping[str, Any]) -> str | None:
-        """Send a transition once. Returns why it was not taken; None if it was. The text holds no part of the address,
+        """Send a transition once. Returns why it was not accepted; None if it was. The text has no part of the address,
         of the token or of the answer."""
         try:
             address, token = self._address(), self._token()
@@ -118,7 +118,7 @@ class Receiver:
         if settings.webhook_file:
             address = config.read_secret(settings.webhook_file, "alerts.webhook_file").strip()
             if not ADDRESS.fullmatch(address) or not _has_host(address):
-                raise ConfigurationError(f"alerts.webhook_file: {settings.webhook_file} must hold only an address")
+                raise ConfigurationError(f"alerts.webhook_file: {settings.webhook_file} must contain only an address")
         if settings.format == "alertmanager" and not urlsplit(address).path.endswith(ALERTMANAGER):
             address = f"{address.rstrip('/')}{ALERTMANAGER}"
         return address
@@ -128,7 +128,7 @@ class Receiver:
             return ""
         token = config.read_secret(self._settings.token_file, "alerts.token_file").strip()
         if not TOKEN.fullmatch(token):
-            raise ConfigurationError(f"alerts.token_file: {self._settings.token_file} must hold only the token")
+            raise ConfigurationError(f"alerts.token_file: {self._settings.token_file} must contain only the token")
         return token
 
 
@@ -141,16 +141,16 @@ def _has_host(address: str) -> bool:
 
 
 class Delivery:
-    """Tells a receiver what waits in a book."""
+    """Sends what waits in a book to a receiver."""
 
     def __init__(self, book: Book, post: Post, repeats: bool = False):
-        """`repeats`: tell again each minute which alerts fire."""
+        """`repeats`: send again each minute which alerts fire."""
         self._book = book
         self._post = post
         self._repeats = repeats
         self._attempts: dict[str, int] = {}  # rule -> attempts that failed
         self._due: dict[str, float] = {}  # rule -> when the next attempt is due
-        self._told_at: dict[str, float] = {}
+        self._sent_at: dict[str, float] = {}
 
     def start(self, clock: Callable[[], float]) -> None:
         threading.Thread(target=self._forever, args=(clock,), name="delivery", daemon=True).start()
@@ -160,7 +160,7 @@ class Delivery:
             self._book.changed.clear()
             try:
                 seconds = self.step(clock)
-            except OSError as error:  # that an alert was told could not be written: it is told again
+            except OSError as error:  # that an alert was sent could not be written: it is sent again
                 log.warning("the state of alerts could not be written", reason=str(error))
                 seconds = FIRST_S
             self._book.changed.wait(seconds)
@@ -179,8 +179,8 @@ class Delivery:
             if self._due.get(rule, 0.0) > clock():
                 blocked.add(rule)
             elif (why := self._post(transition)) is None:
-                self._book.told(transition)
-                self._told_at[rule] = clock()
+                self._book.mark_sent(transition)
+                self._sent_at[rule] = clock()
                 self._due.clear()  # the receiver is up: the others need not wait any longer
                 self._attempts.clear()
             else:
@@ -198,6 +198,6 @@ class Delivery:
     def _repeat(self, blocked: set[str], clock: Callable[[], float]) -> None:
         for transition in self._book.firing():
             rule = transition["details"]["rule"]
-            if rule not in blocked and clock() - self._told_at.get(rule, -REPEAT_S) >= REPEAT_S:
-                self._told_at[rule] = clock()
+            if rule not in blocked and clock() - self._sent_at.get(rule, -REPEAT_S) >= REPEAT_S:
+                self._sent_at[rule] = clock()
                 self._post(transition)

@@ -14,7 +14,7 @@ from spark_app.page.metrics.reading import Reading
 from spark_app.settings.models import Settings
 
 WINDOW_S = 60.0
-SHORTEST_S = 30.0  # of a window over which a share is known: after a start the first records say nothing
+SHORTEST_S = 30.0  # of a window over which a share is known: after a start the first records prove nothing
 SAMPLE_S = 5.0
 PROTO = "proto."  # rules in the .proto, which may be unknown before their first row
 
@@ -44,18 +44,18 @@ PLAIN: Mapping[str, Of] = {
     "follower_lag": lambda r: max(r.each("followers", "lag").values(), default=None),
 }
 OVER_A_MINUTE = ("quarantine_rate",)
-OF = {"silent_s": "table", "rows": "table", "failure_rate": "rule", "quarantine_of": "cause"}
+OF = {"silent_s": "table", "rows": "table", "failure_rate": "expectation", "quarantine_of": "cause"}
 
 
 def measures_of(lake: Lake, settings: Settings, reading: Reading) -> Measures:
-    """What conditions on this lake may name. Before the lake has a table nobody knows the names of tables."""
+    """The names that conditions on this lake may use. Before the lake has a table nobody knows the names of tables."""
     admitted = (read_json(lake.storage, lake.admitted) or {}).get("names", {})
     tables = {*map(str, admitted.values()), *settings.tables.allowlist}
-    rules = {*settings.expectations, *reading.rules}
+    expectations = {*settings.expectations, *reading.expectations}
     kinds: dict[str, Kind] = {name: "text" if name == "state" else "number" for name in (*PLAIN, *OVER_A_MINUTE)}
-    known = {"table": tables or None, "rule": rules, "cause": {cause.value for cause in Cause}}
-    if settings.schemas.proto_rules != "off" and not any(rule.startswith(PROTO) for rule in rules):
-        known["rule"] = None
+    known = {"table": tables or None, "expectation": expectations, "cause": {cause.value for cause in Cause}}
+    if settings.schemas.proto_rules != "off" and not any(name.startswith(PROTO) for name in expectations):
+        known["expectation"] = None
     return Measures(kinds, OF, known)
 
 
@@ -64,11 +64,12 @@ class _Sample:
     moment: float
     records: float
     quarantined: float | None
-    rules: Mapping[str, tuple[float, float]]
+    expectations: Mapping[str, tuple[float, float]]
 
     def is_after(self, other: _Sample) -> bool:
-        """Whether the counts went on: a start of the app counts rows of rules anew."""
-        fewer = any(sum(self.rules.get(rule, (0, 0))) < sum(counts) for rule, counts in other.rules.items())
+        """Whether the counts went on: a start of the app counts them anew."""
+        before = other.expectations.items()
+        fewer = any(sum(self.expectations.get(name, (0, 0))) < sum(counts) for name, counts in before)
         return not fewer and self.records >= other.records and (self.quarantined or 0) >= (other.quarantined or 0)
 
 
@@ -103,7 +104,7 @@ class History:
         if not reading.is_up or records is None:
             return
         quarantined = sum(reading.counts("quarantined").values()) if reading.has("quarantined") else None
-        sample = _Sample(reading.moment, records, quarantined, reading.rules)
+        sample = _Sample(reading.moment, records, quarantined, reading.expectations)
         if self._samples and not (
             0 <= sample.moment - self._samples[-1].moment <= WINDOW_S and sample.is_after(self._samples[-1])
         ):
@@ -127,20 +128,20 @@ class History:
             return max(0.0, self._reading.moment - self.seen[argument][1]) if argument in self.seen else None
         return self._share(argument)
 
-    def _share(self, rule: str) -> float | None:
-        """The share of the records of the last minute that went to quarantine; with a rule that of its rows that failed
-        it. It is 0 if there were none."""
+    def _share(self, expectation: str) -> float | None:
+        """The share of the records of the last minute that went to quarantine; with an expectation that of its rows
+        that failed it. It is 0 if there were none."""
         if not self._reading.is_up or not self._samples:
             return None
         first, last = self._samples[0], self._samples[-1]
         if last.moment - first.moment < SHORTEST_S:
             return None
-        if not rule:
+        if not expectation:
             if last.quarantined is None:
                 return None
             records, bad = last.records - first.records, last.quarantined - (first.quarantined or 0.0)
         else:
-            passed, failed = last.rules.get(rule, (0.0, 0.0))
-            before, bad_before = first.rules.get(rule, (0.0, 0.0))
+            passed, failed = last.expectations.get(expectation, (0.0, 0.0))
+            before, bad_before = first.expectations.get(expectation, (0.0, 0.0))
             records, bad = passed + failed - before - bad_before, failed - bad_before
         return 0.0 if bad <= 0 else min(1.0, bad / max(records, bad))

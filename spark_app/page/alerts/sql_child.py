@@ -1,11 +1,11 @@
 """Judges SQL of alerts in a process of its own: `python -m spark_app.page.alerts.sql_child`.
 
-A question is a JSON object, and so is its answer. One of:
+A request is a JSON object, and so is its response. One of:
 
 - {"lake", "sql", "bind"}: one check over tables. {"holds": true, false or null}, {"refused": why the SQL can never be
   judged}, or {"failed": why it was not judged this time}.
-- {"conditions", "types", "measures"}: read conditions. {"conditions": rule -> the SQL to judge, "columns": rule -> the
-  columns that it names}, or {"refused": which one can never be judged, and why}.
+- {"conditions", "types", "measures"}: read conditions. {"conditions": alert rule -> the SQL to judge, "columns": alert
+  rule -> the columns that it names}, or {"refused": which one can never be judged, and why}.
 - {"conditions", "types", "values"}: judge them for one row. {"holds": rule -> true, false or null}, or {"failed": why}.
 """
 
@@ -24,7 +24,7 @@ from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.text import quoted
 from spark_app.page.alerts.conditions import near
-from spark_app.page.queries.asking import reply
+from spark_app.page.queries.child_process import serve_requests
 from spark_app.page.queries.locked_tables import Refused, connect, first_line, names_in, open_tables
 from spark_app.tables.expectations.checks import columns_in_expression
 
@@ -34,15 +34,15 @@ SAMPLES = {"DOUBLE": 1.0, "VARCHAR": ""}
 
 
 def main() -> None:
-    reply(answer)
+    serve_requests(respond)
 
 
-def answer(asked: dict[str, Any]) -> dict[str, Any]:
-    if "lake" in asked:
-        return check(Lake(StorageAddress(**asked["lake"])), asked["sql"], asked["bind"])
-    if "values" in asked:
-        return judge(asked["conditions"], asked["types"], asked["values"])
-    return read_conditions(asked["conditions"], asked["types"], asked["measures"])
+def respond(request: dict[str, Any]) -> dict[str, Any]:
+    if "lake" in request:
+        return check(Lake(StorageAddress(**request["lake"])), request["sql"], request["bind"])
+    if "values" in request:
+        return judge(request["conditions"], request["types"], request["values"])
+    return read_conditions(request["conditions"], request["types"], request["measures"])
 
 
 def check(lake: Lake, sql: str, bind: bool) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _row(types: Mapping[str, str]) -> str:
 def _with_doubles(text: str) -> str:
     """The condition with doubles, as the measures are, for the numbers that it compares and calculates with:
     5 * 1024 * 1024 * 1024 is too large for an INTEGER."""
-    written = f"SELECT {text}".encode()  # places are in bytes
+    written = f"SELECT {text}".encode()  # positions are in bytes
     [[parsed]] = _connection().execute("SELECT json_serialize_sql($1::VARCHAR)", [written.decode()]).fetchall()
     ends, left = set(), [json.loads(parsed)]
     while left:

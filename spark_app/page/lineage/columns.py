@@ -1,4 +1,4 @@
-"""What the columns of each kind of table are made of: of the record, of the fields that were sent, of expressions."""
+"""The origins of the columns of each kind of table: the record, the fields that were sent, expressions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_app.model.definitions import AS_SENT, Join, Projection
 from spark_app.model.record_schemas import LINEAGE_SCHEMA, SOURCE_SCHEMA
 from spark_app.model.table_names import TableNames
 from spark_app.model.wrapper import Wrapper
-from spark_app.page.lineage.graph import APP, By, Edge, Kind, Place
+from spark_app.page.lineage.graph import APP, By, Edge, Endpoint, Kind
 from spark_app.protobuf.changes.declarations import other_names
 from spark_app.protobuf.columns.fields import column_fields, owner_of
 from spark_app.protobuf.schemas.ledger import Ledger
@@ -47,10 +47,10 @@ def bronze_edges(bronze: str, columns: Iterable[str], topics: Sequence[str]) -> 
     for column in columns:
         of_topic = OF_TOPIC.get(column)
         if of_topic is None:
-            yield Edge(Place(APP), Place(bronze, column), By("made"))
+            yield Edge(Endpoint(APP), Endpoint(bronze, column), By("made"))
         else:
             by = By("record" if column == of_topic else "derived")
-            yield from (Edge(Place(f"topic:{topic}", of_topic), Place(bronze, column), by) for topic in topics)
+            yield from (Edge(Endpoint(f"topic:{topic}", of_topic), Endpoint(bronze, column), by) for topic in topics)
 
 
 def side_edges(table: str, columns: Iterable[str], origin: str, there: Iterable[str]) -> Iterator[Edge]:
@@ -61,30 +61,30 @@ def side_edges(table: str, columns: Iterable[str], origin: str, there: Iterable[
     """
     known = set(there) - {"table"}  # each side output means another table by it
     for column in columns:
-        target = Place(table, column)
+        target = Endpoint(table, column)
         if column in known:
-            yield Edge(Place(origin, column), target, By("record"))
+            yield Edge(Endpoint(origin, column), target, By("record"))
         else:
-            yield Edge(Place(APP), target, By("made"))
+            yield Edge(Endpoint(APP), target, By("made"))
 
 
 def record_edges(silver: str, bronze: str) -> Iterator[Edge]:
     """The edges to the columns about the record that every silver table has."""
     for column in LINEAGE_SCHEMA.names:
-        yield Edge(Place(bronze, OF_BRONZE[column]), Place(silver, column), By("record"))
+        yield Edge(Endpoint(bronze, OF_BRONZE[column]), Endpoint(silver, column), By("record"))
 
 
-Source = tuple[Place, By]
+Source = tuple[Endpoint, By]
 Sources = Mapping[str, tuple[Source, ...]]  # path of a column -> what it is made of
 
 
 def record_columns(bronze: str) -> Sources:
     """The columns about the record, which all silver tables may have."""
     found: dict[str, tuple[Source, ...]] = {
-        name: ((Place(bronze, column), By("derived" if name == "_key" else "record")),)
+        name: ((Endpoint(bronze, column), By("derived" if name == "_key" else "record")),)
         for name, column in OF_BRONZE.items()
     }
-    return found | {"_definition": ((Place(APP), By("made")),)}
+    return found | {"_definition": ((Endpoint(APP), By("made")),)}
 
 
 def schemas_of(ledger: Ledger, kind: str) -> list[SchemaKey]:
@@ -100,24 +100,24 @@ def message_columns(ledger: Ledger, messages: Iterable[str], wrapper: Wrapper | 
     Args:
         messages: message types, `Wrapper/Inner` for a wrapped one.
     """
-    found: dict[tuple[str, Place, By], list[SchemaKey]] = {}
+    found: dict[tuple[str, Endpoint, By], list[SchemaKey]] = {}
     for message in messages:
         outer, _, inner = message.rpartition("/")
-        for key, path, place, by in _fields_of(ledger, inner):
-            found.setdefault((path, place, by), []).append(key)
+        for key, path, endpoint, by in _fields_of(ledger, inner):
+            found.setdefault((path, endpoint, by), []).append(key)
         if outer and wrapper is not None:
-            for key, path, place, by in _fields_of(ledger, outer):
+            for key, path, endpoint, by in _fields_of(ledger, outer):
                 if path.partition(".")[0] not in wrapper.own:
-                    found.setdefault((f"{COLUMN}.{path}", place, by), []).append(key)
-                    found.setdefault((COLUMN, Place(place.node), By("wrapper")), []).append(key)
+                    found.setdefault((f"{COLUMN}.{path}", endpoint, by), []).append(key)
+                    found.setdefault((COLUMN, Endpoint(endpoint.node), By("wrapper")), []).append(key)
     sources: dict[str, tuple[Source, ...]] = {}
-    for (path, place, by), keys in found.items():
-        source = place, replace(by, schemas=tuple(dict.fromkeys(keys)))
+    for (path, endpoint, by), keys in found.items():
+        source = endpoint, replace(by, schemas=tuple(dict.fromkeys(keys)))
         sources[path] = (*sources.get(path, ()), source)
     return sources
 
 
-def _fields_of(ledger: Ledger, kind: str) -> Iterator[tuple[SchemaKey, str, Place, By]]:
+def _fields_of(ledger: Ledger, kind: str) -> Iterator[tuple[SchemaKey, str, Endpoint, By]]:
     """(schema, path of the column, field, how) of a message type in all its schemas."""
     for key in schemas_of(ledger, kind):
         entry = ledger.entries[key]
@@ -128,13 +128,13 @@ def _fields_of(ledger: Ledger, kind: str) -> Iterator[tuple[SchemaKey, str, Plac
         for path, fields in column_fields(message):
             names = [renamed.get((owner_of(field), field.number), (field.name, ""))[0] for field in fields]
             by = By("field", number=fields[-1].number, message=owner_of(fields[-1]))
-            yield key, ".".join(path), Place(f"message:{kind}", ".".join(names)), by
+            yield key, ".".join(path), Endpoint(f"message:{kind}", ".".join(names)), by
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Definitions whose rows get their columns in the same way. The rules and the versions of the reference tables do
-    not count.
+    """Definitions whose rows get their columns in the same way. The expectations and the versions of the reference
+    tables do not count.
 
     Attributes:
         numbers: of the definitions, ascending; 0 = rows without one.
@@ -182,9 +182,9 @@ def silver_edges(
         every = sum(len(shape.numbers) for shape in shapes)
         for (path, (origin, by)), numbers in found.items():
             some = tuple(sorted(numbers)) if len(numbers) < every else ()
-            yield Edge(origin, Place(table, path), replace(by, definitions=some))
+            yield Edge(origin, Endpoint(table, path), replace(by, definitions=some))
         if not found:
-            yield Edge(Place(APP), Place(table, field.name), By("unknown"))
+            yield Edge(Endpoint(APP), Endpoint(table, field.name), By("unknown"))
 
 
 def dropped_sources(sent: Sources, projection: Projection) -> dict[str, tuple[Source, ...]]:
@@ -196,8 +196,8 @@ def _written_by(schemas: frozenset[SchemaKey], sent: Sources) -> Sources:
     """The columns of rows that these schemas wrote. A row does not name the schema of its wrapper."""
     return {
         path: tuple(
-            (place, by)
-            for place, by in sources
+            (endpoint, by)
+            for endpoint, by in sources
             if by.kind != "field" or path.startswith(f"{COLUMN}.") or not schemas.isdisjoint(by.schemas)
         )
         for path, sources in sent.items()
@@ -232,7 +232,7 @@ def _by_expression(sql: str, sent: Sources, joins: Sequence[Join], references: M
         for origin, by in joined or _named(read, sent):
             kind = by.kind if by.kind == "lookup" else "expression"
             found.append((origin, replace(by, kind=kind, sql=sql, reads=read, hashed=hashed)))
-    return found or [(Place(APP), By("expression", sql=sql, hashed=hashed))]
+    return found or [(Endpoint(APP), By("expression", sql=sql, hashed=hashed))]
 
 
 def _joined(name: str, sent: Sources, joins: Sequence[Join], references: Mapping[str, Reference]) -> Iterator[Source]:
@@ -245,7 +245,7 @@ def _joined(name: str, sent: Sources, joins: Sequence[Join], references: Mapping
         key = settings.key if settings else ""
         originals = {new: old for old, new in settings.renamed.items()} if settings else {}
         how = By("join", on=join.on, key=key)
-        yield Place(f"reference:{join.reference}", originals.get(column, column)), how
+        yield Endpoint(f"reference:{join.reference}", originals.get(column, column)), how
         for origin, by in _named(join.on, sent):
             yield origin, replace(by, kind="lookup", on=join.on, key=key)
 
@@ -277,12 +277,12 @@ def gold_edges(gold: str, columns: pa.Schema, silver: str, there: pa.Schema, spe
         there: those that the silver table has.
     """
     for column in columns.names:
-        target, aggregate = Place(gold, column), spec.aggregates.get(column)
+        target, aggregate = Endpoint(gold, column), spec.aggregates.get(column)
         if column == spec.key:
-            yield Edge(Place(silver, column), target, By("key"))
+            yield Edge(Endpoint(silver, column), target, By("key"))
         elif aggregate is None:
-            yield Edge(Place(APP), target, By("unknown"))
+            yield Edge(Endpoint(APP), target, By("unknown"))
         else:
             field = spec.field_of(aggregate)
             known = field if field in there.names else ""
-            yield Edge(Place(silver, known), target, By("aggregate", function=aggregate.function, reads=field))
+            yield Edge(Endpoint(silver, known), target, By("aggregate", function=aggregate.function, reads=field))

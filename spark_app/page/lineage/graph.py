@@ -17,7 +17,7 @@ Kind = Literal[
     "quarantine",
     "defer",
     "drop",
-    "replay",  # the table has records of quarantine that a replay has placed
+    "replay",  # the table has records of quarantine that a replay has inserted
     "record",  # the column has what the record has, whatever its message
     "derived",  # the column is computed from what the record has, such as the schema id in the frame of its value
     "field",  # the column is a field of the message
@@ -28,12 +28,12 @@ Kind = Literal[
     "key",  # gold has a row for each value
     "aggregate",
     "made",  # the app makes the column
-    "unknown",  # neither the rows of the table nor the settings tell
+    "unknown",  # neither the rows of the table nor the settings define it
 ]
 
 
 @dataclass(frozen=True)
-class Place:
+class Endpoint:
     """A node, or a column of it.
 
     Attributes:
@@ -47,7 +47,7 @@ class Place:
 
 @dataclass(frozen=True)
 class By:
-    """How a column is made. An attribute that says nothing is empty.
+    """How a column is made. An attribute that does not apply is empty.
 
     Attributes:
         number: of the field.
@@ -82,16 +82,16 @@ class By:
 class Edge:
     """The target is made of the origin."""
 
-    origin: Place
-    target: Place
+    origin: Endpoint
+    target: Endpoint
     by: By
 
     def to_json(self) -> dict[str, Any]:
         ends = {"from": self.origin, "to": self.target}
-        places = {
+        endpoints = {
             name: {"node": end.node} | ({"column": end.column} if end.column else {}) for name, end in ends.items()
         }
-        return places | {"by": self.by.to_json()}
+        return endpoints | {"by": self.by.to_json()}
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Graph:
 
     def into(self, table: str, column: str) -> list[Edge]:
         """The edges to a column, and to what it contains; those to the table itself for the column ""."""
-        return [edge for edge in self.edges if edge.target.node == table and _is_in(edge.target.column, column)]
+        return [edge for edge in self.edges if edge.target.node == table and is_inside(edge.target.column, column)]
 
     def tables(self, kind: str) -> list[str]:
         return [node.name for node in self.nodes.values() if node.kind == kind]
@@ -131,18 +131,18 @@ class Graph:
         """The names of the tables that the lake has or is about to begin."""
         return [node.name for node in self.nodes.values() if "exists" in node.details]
 
-    def around(self, place: Place) -> Graph:
-        """What a column comes from and goes to, over any number of edges. A table as a whole is no column."""
-        start = {edge.target for edge in self.into(place.node, place.column)} | {place}
+    def around(self, endpoint: Endpoint) -> Graph:
+        """The origins and the targets of a column, over any number of edges. A table as a whole is no column."""
+        start = {edge.target for edge in self.into(endpoint.node, endpoint.column)} | {endpoint}
         found = {**self._follow(start, up=True), **self._follow(start, up=False)}
         part = Graph()
         part.connect(edge for edge in self.edges if edge in found)
-        named = {place.node, *(end.node for edge in found for end in (edge.origin, edge.target))}
+        named = {endpoint.node, *(end.node for edge in found for end in (edge.origin, edge.target))}
         part.add(*(node for node in self.nodes.values() if node.name in named))
         return part
 
-    def _follow(self, start: set[Place], up: bool) -> dict[Edge, None]:
-        by_end: dict[Place, list[Edge]] = {}
+    def _follow(self, start: set[Endpoint], up: bool) -> dict[Edge, None]:
+        by_end: dict[Endpoint, list[Edge]] = {}
         for edge in self.edges:
             by_end.setdefault(edge.target if up else edge.origin, []).append(edge)
         found: dict[Edge, None] = {}
@@ -161,7 +161,7 @@ class Graph:
         return {"nodes": nodes, "edges": [edge.to_json() for edge in self.edges]}
 
 
-def _is_in(path: str, column: str) -> bool:
+def is_inside(path: str, column: str) -> bool:
     return path == column or bool(column and path.startswith(f"{column}."))
 
 
@@ -174,14 +174,14 @@ def source_texts(graph: Graph, edges: Iterable[Edge]) -> list[str]:
     kept = [edge for edge in edges if edge.by.kind != "lookup"]
     texts: list[str] = []
     for sql, own in itertools.groupby(kept, lambda edge: edge.by.sql):
-        said = [_text(graph, edge) for edge in own]
+        origins = [_text(graph, edge) for edge in own]
         shown = sql if len(sql) <= LONGEST_SQL else f"{sql[:LONGEST_SQL]}..."
-        texts += [f"{shown} from {_listed(said)}" if any(said) else shown] if sql else said
+        texts += [f"{shown} from {_listed(origins)}" if any(origins) else shown] if sql else origins
     return texts
 
 
 def use_text(edge: Edge) -> str:
-    """What the target does with the column that it is made of."""
+    """The use of the origin by the target."""
     by = edge.by
     texts = {"key": "a row for each value", "aggregate": by.function, "record": "the same"}
     return texts.get(by.kind, by.kind)
@@ -189,21 +189,21 @@ def use_text(edge: Edge) -> str:
 
 def _text(graph: Graph, edge: Edge) -> str:
     by, origin = edge.by, edge.origin
-    place = ".".join(part for part in (origin.node.partition(":")[2] or origin.node, origin.column) if part)
+    name = ".".join(part for part in (origin.node.partition(":")[2] or origin.node, origin.column) if part)
     if by.kind == "aggregate":
-        lacks = f"{by.reads}, which {place} has not got" if by.reads and not origin.column else place
-        return f"{by.function} of {lacks if by.reads else f'the rows of {place}'}"
+        lacks = f"{by.reads}, which {name} has not got" if by.reads and not origin.column else name
+        return f"{by.function} of {lacks if by.reads else f'the rows of {name}'}"
     texts = {
-        "key": f"{place}, a row for each value",
-        "wrapper": f"the other fields of {place}",
-        "join": f"{place}, looked up by {by.on}",
-        "derived": f"computed from {place}",
+        "key": f"{name}, a row for each value",
+        "wrapper": f"the other fields of {name}",
+        "join": f"{name}, looked up by {by.on}",
+        "derived": f"computed from {name}",
         "made": "made by the app",
         "unknown": UNKNOWN,
     }
     if by.sql and origin.node == "app":
         return ""
-    return texts.get(by.kind, f"{place}{_numbered(graph, edge)}")
+    return texts.get(by.kind, f"{name}{_numbered(graph, edge)}")
 
 
 def _numbered(graph: Graph, edge: Edge) -> str:

@@ -37,7 +37,7 @@ from spark_app.page.lineage.columns import (
     side_outputs,
     silver_edges,
 )
-from spark_app.page.lineage.graph import APP, By, Edge, Graph, Node, Place
+from spark_app.page.lineage.graph import APP, By, Edge, Endpoint, Graph, Node
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.recovery.backtest.scan import scan
 from spark_app.settings.models import Settings
@@ -52,7 +52,7 @@ COLUMNS = pa.schema([*LINEAGE_SCHEMA, ("_schema_guid", pa.string()), ("_definiti
 
 @dataclass(frozen=True)
 class RowOrigins:
-    """What the rows of a silver table say about their origin.
+    """The origins of the rows of a silver table.
 
     Attributes:
         topics: sorted.
@@ -138,7 +138,7 @@ class LakeGraph:
         return sorted({*manifests.began().get("start", {}), *last}) or sorted(self._settings.topics)
 
     def overview(self) -> Graph:
-        """All tables without their columns. Which tables a reference table is joined to, only their rows tell."""
+        """All tables without their columns. The joins of reference tables are missing: only rows name them."""
         graph = Graph()
         self._add_records(graph)
         for name in sorted(self._messages):
@@ -182,7 +182,7 @@ class LakeGraph:
         hint = f"did you mean {' or '.join(near)}?" if near else "`lineage` without a table names those of the lake"
         return UsageError(f"the lake has no table {table[:100]}; {hint}")
 
-    def column_of(self, graph: Graph, table: str, column: str) -> Place:
+    def column_of(self, graph: Graph, table: str, column: str) -> Endpoint:
         """A column of the table, or of a struct in it, as the table spells it.
 
         Args:
@@ -198,7 +198,7 @@ class LakeGraph:
             if column in graph.nodes[table].details.get("dropped", ()):
                 hint = "the projection of its rows drops it"
             raise UsageError(f"{table} has no column {column[:100]}; {hint}")
-        return Place(table, known[column.casefold()])
+        return Endpoint(table, known[column.casefold()])
 
     def _retried(self, read: Callable[[], Found]) -> Found:
         """The app may remove a log entry while a table is opened; a table that is damaged stays so."""
@@ -208,7 +208,7 @@ class LakeGraph:
             except DeltaError as error:
                 reason = str(error)
             time.sleep(RETRY_S if attempt < ATTEMPTS else 0)
-        raise ContractError(f"a table cannot be opened ({reason})", "run `doctor`, which says how to restore it")
+        raise ContractError(f"a table cannot be opened ({reason})", "run `doctor`, which tells how to restore it")
 
     def _columns(self, table: str) -> pa.Schema:
         return (self._tables.columns(table) if table in self._there else None) or NOTHING
@@ -218,11 +218,11 @@ class LakeGraph:
         bronze = self._layout.bronze
         graph.add(Node(APP, "app"), *(Node(f"topic:{topic}", "topic") for topic in self._topics))
         graph.add(Node(bronze, "bronze", {"exists": bronze in self._there}))
-        graph.connect(Edge(Place(f"topic:{topic}"), Place(bronze), By("ingest")) for topic in self._topics)
+        graph.connect(Edge(Endpoint(f"topic:{topic}"), Endpoint(bronze), By("ingest")) for topic in self._topics)
         for table, (kind, how, origin) in side_outputs(self._layout).items():
             if table in self._there:
                 graph.add(Node(table, kind, {"exists": True}))
-                graph.connect([Edge(Place(origin), Place(table), By(how))])
+                graph.connect([Edge(Endpoint(origin), Endpoint(table), By(how))])
         if self._layout.lost in self._there:
             graph.add(Node(self._layout.lost, "lost", {"exists": True}))
 
@@ -250,15 +250,15 @@ class LakeGraph:
         """A silver table with its messages and its gold."""
         silver, gold = self._layout.silver_of(name), self._layout.gold_of(name)
         graph.add(Node(silver, "silver", {"exists": silver in self._there, "messages": list(self._messages[name])}))
-        graph.connect([Edge(Place(self._layout.bronze), Place(silver), By("decode"))])
+        graph.connect([Edge(Endpoint(self._layout.bronze), Endpoint(silver), By("decode"))])
         for message in self._messages[name]:
             for kind in message.split("/"):
                 graph.add(Node(f"message:{kind}", "message"))
-                graph.connect([Edge(Place(f"message:{kind}"), Place(silver), By("message"))])
+                graph.connect([Edge(Endpoint(f"message:{kind}"), Endpoint(silver), By("message"))])
         if gold in self._there:
             spec = GoldSpec.of(self._settings)
             graph.add(Node(gold, "gold", {"exists": True, "key": spec.key}))
-            graph.connect([Edge(Place(silver), Place(gold), By("aggregate"))])
+            graph.connect([Edge(Endpoint(silver), Endpoint(gold), By("aggregate"))])
 
     def _add_silver_columns(self, graph: Graph, name: str, known: RowOrigins | None) -> None:
         silver, messages = self._layout.silver_of(name), self._messages[name]
@@ -273,7 +273,7 @@ class LakeGraph:
         graph.connect(silver_edges(silver, columns, sent, shapes, self._settings.reference))
         newest = shapes[0].projection
         dropped = {
-            column: [{"node": place.node, "column": place.column} for place, _ in sources]
+            column: [{"node": endpoint.node, "column": endpoint.column} for endpoint, _ in sources]
             for column, sources in dropped_sources(sent, newest).items()
         }
         details = {
@@ -306,7 +306,7 @@ class LakeGraph:
             node = self._reference(join.reference)
             graph.add(node)
             graph.connect(
-                [Edge(Place(node.name), Place(silver), By("join", on=join.on, key=node.details.get("key", "")))]
+                [Edge(Endpoint(node.name), Endpoint(silver), By("join", on=join.on, key=node.details.get("key", "")))]
             )
 
     def _reference(self, name: str) -> Node:

@@ -1,1 +1,1 @@
-"""What a lake says of itself as numbers: for scrapes of Prometheus, and for alerts."""
+"""A lake in numbers: for scrapes of Prometheus, and for alerts."""

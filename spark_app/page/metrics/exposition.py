@@ -23,21 +23,21 @@ from spark_app.page.alerts.book import Book
 from spark_app.page.metrics.reading import STATES, Reading
 
 MOST_TABLES = 200
-MOST_RULES = 200
+MOST_EXPECTATIONS = 200
 MOST_NAMES = 60  # of causes, followers and reference tables
 OTHER = "other"
 
 Value = Callable[[Reading], float | None]
 GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("up", "1 if the app runs and its status is fresh, else 0", lambda r: r.is_up),
-    ("healthy", "1 if the app is healthy, as `protolake status --healthy` says", lambda r: r.problem is None),
+    ("healthy", "1 if the app is healthy, as of `protolake status --healthy`", lambda r: r.problem is None),
     ("status_age_seconds", "seconds since the app wrote its status", lambda r: r.status_age_s),
     ("lag_records", "records in Kafka that are not in bronze yet", lambda r: r.number("lag")),
     ("newest_row_age_seconds", "from produced to visible, of the newest row", lambda r: r.age_s),
     ("newest_row_timestamp_seconds", "when the newest visible row was produced", lambda r: r.newest_at),
     ("deferred_records", "records in bronze that wait to be decoded", lambda r: r.number("deferred")),
     ("dropped_records", "records that expectations keep out of all tables", lambda r: r.number("dropped")),
-    ("waiting_files", "files of a source that are listed and not yet taken", lambda r: r.number("source", "waiting")),
+    ("waiting_files", "listed files of a source that are not yet ingested", lambda r: r.number("source", "waiting")),
     ("broken_files", "files of a source that cannot be ingested", lambda r: r.number("source", "broken")),
     ("executors", "executors of the cluster that the app has", lambda r: r.number("executors", "now")),
     ("wanted_executors", "executors that the load needs", lambda r: r.number("executors", "wanted")),
@@ -71,7 +71,7 @@ def _len(reading: Reading, key: str) -> float | None:
 
 
 def _is_text(name: str) -> bool:
-    """Whether UTF-8 has the name; JSON may hold halves of characters."""
+    """Whether UTF-8 has the name; JSON may have halves of characters."""
     return name.encode(errors="replace").decode() == name
 
 
@@ -83,7 +83,7 @@ class Named:
         self._names: set[str] = set()
 
     def choose(self, values: Mapping[str, float]) -> None:
-        """Fill the free places with the names that have the largest values."""
+        """Give the remaining series to the names that have the largest values."""
         new = [name for name in values if name not in self._names and name != OTHER and _is_text(name)]
         new.sort(key=lambda name: (-values[name], name))
         self._names.update(new[: self._most - len(self._names)])
@@ -103,7 +103,7 @@ class LakeCollector(Collector):
         self._read = read
         self._identity = identity
         self._tables = Named(MOST_TABLES)
-        self._rules = Named(MOST_RULES)
+        self._expectations = Named(MOST_EXPECTATIONS)
         self._others: dict[str, Named] = {}
 
     def collect(self) -> Iterator[Metric]:
@@ -119,7 +119,7 @@ class LakeCollector(Collector):
                 if value is not None:
                     yield kind(f"protolake_{name}", text, value=float(value))
         yield from self._of_tables(reading)
-        yield self._of_rules(reading)
+        yield self._of_expectations(reading)
         yield self._of(reading.counts("quarantine"), "quarantine_open_records", "records in quarantine", "cause")
         quarantined = reading.counts("quarantined")
         yield self._of(quarantined, "quarantined_records", "records that went to quarantine", "cause", counts=True)
@@ -142,16 +142,17 @@ class LakeCollector(Collector):
             paused.add_metric([table], value)
         yield paused
 
-    def _of_rules(self, reading: Reading) -> Metric:
+    def _of_expectations(self, reading: Reading) -> Metric:
         outcomes = {
-            "passed": {rule: counts[0] for rule, counts in reading.rules.items()},
-            "failed": {rule: counts[1] for rule, counts in reading.rules.items()},
+            "passed": {name: counts[0] for name, counts in reading.expectations.items()},
+            "failed": {name: counts[1] for name, counts in reading.expectations.items()},
         }
-        self._rules.choose(outcomes["failed"])
-        rows = CounterMetricFamily("protolake_rule_rows", "rows that a rule was checked on", labels=["rule", "outcome"])
+        self._expectations.choose(outcomes["failed"])
+        text = "rows that an expectation was checked on"
+        rows = CounterMetricFamily("protolake_rule_rows", text, labels=["rule", "outcome"])
         for outcome, values in outcomes.items():
-            for rule, value in self._rules.split(values).items():
-                rows.add_metric([rule, outcome], value)
+            for name, value in self._expectations.split(values).items():
+                rows.add_metric([name, outcome], value)
         return rows
 
     def _of(self, values: Mapping[str, float], name: str, text: str, label: str, counts: bool = False) -> Metric:

@@ -1,4 +1,4 @@
-"""Reads what a lake says at one moment: its status, its newest unit, and the free disk space.
+"""Reads the state of a lake at one moment: its status, its newest unit, and the free disk space.
 
 No table is opened. The status may be missing, old, damaged, or of another release, so each value is looked at before
 it is used, and None stands for a value that is not known.
@@ -8,7 +8,6 @@ The reasons: docs/decisions/alerts.md.
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Mapping
 from functools import cached_property
@@ -17,6 +16,7 @@ from typing import Any
 from spark_app.lake.files.disk import free_bytes
 from spark_app.lake.files.state_files import read_json
 from spark_app.lake.lake import Lake
+from spark_app.page.format import moment_of
 from spark_app.units.driver.status import STALE_S, problem
 
 STATES = ("starting", "running", "waiting", "held", "stopped", "dead")
@@ -41,7 +41,7 @@ class Reading:
         free: int | None = None,
         before: Reading | None = None,
     ):
-        """`before` has the newest row while an app that has just started does not say it."""
+        """`before` has the newest row while an app that has just started does not know it."""
         self._status = status or {}
         self.moment = moment
         self.units = units
@@ -52,7 +52,7 @@ class Reading:
             self.newest_at = at - age
 
     def number(self, *path: str) -> float | None:
-        """The number at a place of the status."""
+        """The number at a path in the status."""
         return _number(self._at(*path))
 
     def counts(self, *path: str) -> dict[str, float]:
@@ -76,19 +76,19 @@ class Reading:
     @cached_property
     def status_age_s(self) -> float | None:
         """Seconds since the status was written."""
-        at = _moment(self._status.get("updated_at"))
+        at = moment_of(self._status.get("updated_at"))
         return None if at is None else max(0.0, self.moment - at)
 
     @cached_property
     def state(self) -> str:
-        """One of `STATES`. An app is dead if its status is old, unless it was asked to stop or has drained."""
-        said = self._status.get("state")
-        if said == "held":
+        """One of `STATES`. An app is dead if its status is old, unless it was stopped or has drained."""
+        stored = self._status.get("state")
+        if stored == "held":
             return "held"
-        if said == "stopped" and not self._status.get("reason"):
+        if stored == "stopped" and not self._status.get("reason"):
             return "stopped"
         fresh = self.status_age_s is not None and self.status_age_s <= STALE_S
-        return said if fresh and said in STATES else "dead"
+        return stored if fresh and stored in STATES else "dead"
 
     @property
     def is_new(self) -> bool:
@@ -110,7 +110,7 @@ class Reading:
     @property
     def last_unit_at(self) -> float | None:
         """When the last unit of Kafka's records was applied."""
-        return _moment(self._at("batch", "at"))
+        return moment_of(self._at("batch", "at"))
 
     @property
     def age_s(self) -> float | None:
@@ -121,14 +121,14 @@ class Reading:
         return None if self.newest_at is None else max(0.0, self.moment - self.newest_at)
 
     @cached_property
-    def rules(self) -> dict[str, tuple[float, float]]:
-        """Rule -> rows that pass and that fail it, since the start of the app."""
+    def expectations(self) -> dict[str, tuple[float, float]]:
+        """Expectation -> rows that pass and that fail it, since the start of the app."""
         found = {}
-        for rule, counts in self.objects("expectations").items():
+        for name, counts in self.objects("expectations").items():
             if isinstance(counts, list) and len(counts) == 2:
                 passed, failed = map(_number, counts)
                 if passed is not None and failed is not None:
-                    found[rule] = (passed, failed)
+                    found[name] = (passed, failed)
         return found
 
     def _at(self, *path: str) -> Any:
@@ -139,7 +139,7 @@ class Reading:
 
 
 def read(lake: Lake, moment: float, before: Reading | None = None) -> Reading:
-    """What the lake says now.
+    """The state of the lake now.
 
     Args:
         moment: seconds since 1970.
@@ -157,12 +157,4 @@ def _number(value: Any) -> float | None:
     try:
         return float(value) if math.isfinite(value) else None
     except OverflowError:
-        return None
-
-
-def _moment(text: Any) -> float | None:
-    """A time of the status in seconds since 1970."""
-    try:
-        return datetime.datetime.fromisoformat(text).timestamp()
-    except (TypeError, ValueError, OverflowError):
         return None

@@ -20,7 +20,7 @@ MEMORY = "512MB"
 
 
 class Refused(Exception):
-    """The SQL can never be run; the text says why."""
+    """The SQL can never be run; the text is the reason."""
 
 
 def connect() -> duckdb.DuckDBPyConnection:

@@ -197,7 +197,7 @@ def _refused(stage: Stage, tally: Tally, words: str) -> None:
 
 def _note_refusal(stage: Stage, tally: Tally, code: int, seconds: float, words: str) -> None:
     assert code == LOSS, f"ended with {code}: {stage.lines()[-1]}"
-    assert words in stage.lines()[-1], f"says {stage.lines()[-1]}"
+    assert words in stage.lines()[-1], f"the last line is {stage.lines()[-1]}"
     tally.refused += 1
     tally.slowest_refusal_s = max(tally.slowest_refusal_s, seconds)
 

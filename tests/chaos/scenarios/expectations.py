@@ -19,7 +19,7 @@ import psutil  # type: ignore[import-untyped]
 from spark_app.model.errors import ExitCode
 from tests.chaos.lab import Lab
 from tests.chaos.outcome import Outcome
-from tests.chaos.planted import Expected, count_pauses, decided, differences, read_ledger
+from tests.chaos.planted import Expected, count_pauses, differences, quarantined_by_resume, read_ledger
 from tests.chaos.scenarios import Size
 from tests.chaos.scenarios.failpoints import GAMES
 from tests.chaos.scenarios.kills import AT_ONCE, UNITS_PER_LIFE, Lives, count_exit, live
@@ -59,7 +59,7 @@ class Resumer:
 
     stage: Stage
     dice: Random
-    asked: dict[str, int] = field(default_factory=dict)  # decision -> requests
+    requests: dict[str, int] = field(default_factory=dict)  # decision -> requests
     faults: dict[str, object] = field(default_factory=dict)
     seen: dict[str, set[float]] = field(default_factory=dict)  # routing name -> begins of its pauses
     _command: subprocess.Popen[bytes] | None = None
@@ -99,7 +99,7 @@ class Resumer:
         if waiting and status["state"] == "running" and psutil.pid_exists(status["pid"]):
             failing = self.dice.choice(("quarantine", "land"))
             self._command = self.stage.spawn("resume", self.dice.choice(waiting), "--failing", failing)
-            self.asked[failing] = self.asked.get(failing, 0) + 1
+            self.requests[failing] = self.requests.get(failing, 0) + 1
 
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
@@ -128,8 +128,8 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         "records": len(read_ledger(stage.acks)),
         **{f"kills_of_{victim}": count for victim, count in lives.kills.items()},
         **{f"pauses_of_{name}": count for name, count in sorted(pauses.items())},
-        **{f"resumed_to_{failing}": count for failing, count in sorted(resumer.asked.items())},
-        "quarantined_by_resume": len(decided(stage.lake, EXPECTED)),
+        **{f"resumed_to_{failing}": count for failing, count in sorted(resumer.requests.items())},
+        "quarantined_by_resume": len(quarantined_by_resume(stage.lake, EXPECTED)),
     }
     faults |= differences(stage.lake, stage.acks, EXPECTED) | stage.verify()
     return Outcome(sum(lives.kills.values()), faults, figures)
@@ -144,11 +144,11 @@ def _live_calmly(stage: Stage, resumer: Resumer, lives: Lives) -> None:
     """Run, without kills, until a table was paused and resumed several times."""
     deadline = time.monotonic() + CALM_S
     while not resumer.has_seen_enough() and time.monotonic() < deadline:
-        said, app = len(stage.lines()), stage.start()
+        logged, app = len(stage.lines()), stage.start()
         try:
             _produce_between_pauses(stage, app, resumer, deadline)
             if app.poll() is not None:
-                count_exit(app, stage, said, lives)
+                count_exit(app, stage, logged, lives)
         finally:
             kill(app)
 
@@ -162,7 +162,7 @@ def _produce_between_pauses(stage: Stage, app: subprocess.Popen[bytes], resumer:
 
 
 def _change_rule(stage: Stage) -> dict[str, object]:
-    """Finish what was decided, and pause all tables that have the rule; then let all rows in, by a changed rule."""
+    """Finish what was requested, and pause all tables that have the expectation; then let all rows in by a change."""
     codes = stage.drain(BATCH__MAX_RECORDS=AT_ONCE)
     _produce(stage, 2 * LOT)
     codes += stage.drain(BATCH__MAX_RECORDS=AT_ONCE)

@@ -100,12 +100,12 @@ def _produce(stage: Stage, records: int, version: int) -> None:
 
 def _bump(stage: Stage, version: int, first: int, taken: int, lives: Lives) -> None:
     """Wait until the running app has ingested so many records, then send the first ones of a new schema version."""
-    said = len(stage.lines())
+    logged = len(stage.lines())
     app = stage.start(BATCH__MAX_RECORDS=AT_ONCE)
     try:
         due = {"pid": app.pid, "state": "running", "bronze": taken}
         if not wait_for(app, RESUMES_S + taken / 1000, lambda: due.items() <= stage.status().items()):
-            refused = stage.was_refused(app.poll(), said)
+            refused = stage.was_refused(app.poll(), logged)
             lives.count_start(refused)
             if refused:
                 return _bump(stage, version, first, taken, lives)
@@ -122,7 +122,7 @@ def _bump(stage: Stage, version: int, first: int, taken: int, lives: Lives) -> N
 def live(stage: Stage, dice: Random, lives: Lives) -> None:
     """One run: until its kill, or its exit for a bump."""
     victim, in_start, moment = dice.choice(VICTIMS), dice.random() < 1 / 3, dice.random()
-    began, before, said = time.monotonic(), stage.unit(), len(stage.lines())
+    began, before, logged = time.monotonic(), stage.unit(), len(stage.lines())
     app = stage.start()
     try:
         if in_start:
@@ -134,7 +134,7 @@ def live(stage: Stage, dice: Random, lives: Lives) -> None:
                 lives.faults["resume"] = f"no unit within {RESUMES_S:.0f} s of a start"
             wait_for(app, RUN_S * moment)
         if app.poll() is not None:
-            return count_exit(app, stage, said, lives)
+            return count_exit(app, stage, logged, lives)
         lives.count_start(refused=False)
         lives.kills[victim] = lives.kills.get(victim, 0) + 1
         _kill(victim, app, stage, lives)
@@ -143,15 +143,15 @@ def live(stage: Stage, dice: Random, lives: Lives) -> None:
             kill(app)
 
 
-def count_exit(app: subprocess.Popen[bytes], stage: Stage, said: int, lives: Lives) -> None:
+def count_exit(app: subprocess.Popen[bytes], stage: Stage, logged: int, lives: Lives) -> None:
     """Count the end of an app that nobody killed. After a bump and after a start that met the lake in use, the restart
     policy starts the next one; all other ends are faults.
 
     Args:
-        said: lines of the log before its start.
+        logged: lines of the log before its start.
     """
     lives.bumps += app.returncode == ExitCode.BUMP
-    refused = stage.was_refused(app.poll(), said)
+    refused = stage.was_refused(app.poll(), logged)
     lives.count_start(refused)
     if not refused and app.returncode != ExitCode.BUMP:
         lives.faults.setdefault("exit", []).append(app.returncode)  # type: ignore[attr-defined]

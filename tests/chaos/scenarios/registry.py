@@ -35,10 +35,14 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
                 seconds = _outage(flow, gateway, mode, number + 2, folder, size.records + number * NEW)
                 resumed[mode] = max(resumed.get(mode, 0.0), seconds)
             faults = flow.finish()
-        asked = {path: count for path, count in gateway.answered.items() if "/ids/" in path}
+        fetches = {path: count for path, count in gateway.responses.items() if "/ids/" in path}
     rows = read_back.read(stage.lake, "quarantine_events", ["cause"])
     figures = {f"{mode}_resumed_s": seconds for mode, seconds in resumed.items()}
-    figures |= {"quarantined": rows.num_rows, "starts": flow.starts, "fetches_of_an_id": max(asked.values(), default=0)}
+    figures |= {
+        "quarantined": rows.num_rows,
+        "starts": flow.starts,
+        "fetches_of_an_id": max(fetches.values(), default=0),
+    }
     return Outcome(size.times, faults | ({"quarantined": rows.num_rows} if rows.num_rows else {}), figures)
 
 
@@ -63,7 +67,7 @@ def _outage(flow: Flow, gateway: Gateway, mode: str, version: int, folder: Path,
 
 
 def _await_waiting(stage: Stage, mode: str, flow: Flow) -> None:
-    """Wait until the new records are deferred; a late registry may have answered by then."""
+    """Wait until the new records are deferred; a late registry may have responded by then."""
     deadline = time.monotonic() + OUTAGE_S
     while not stage.status().get("deferred") and time.monotonic() < deadline:
         time.sleep(0.1)

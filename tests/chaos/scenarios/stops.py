@@ -62,9 +62,9 @@ def _batch(stage: Stage, dice: Random) -> Flow:
 def _replay(stage: Stage, dice: Random) -> Flow:
     flow = Flow(stage)
     flow.await_start()
-    asked = stage.spawn("replay")
+    command = stage.spawn("replay")
     time.sleep(dice.uniform(0.5, 4.0))
-    kill(asked)
+    kill(command)
     return flow
 
 

@@ -158,7 +158,9 @@ def test_a_check_goes_by_the_settings(lake: Path, tmp_path: Path) -> None:
         ("pause", "warning", "every record of the schema waits until a person decides with accept-schema"),
     ],
 )
-def test_a_check_says_what_the_policy_does(lake: Path, tmp_path: Path, policy: str, severity: str, said: str) -> None:
+def test_a_check_reports_what_the_policy_does(
+    lake: Path, tmp_path: Path, policy: str, severity: str, said: str
+) -> None:
     file = tmp_path / "new.proto"
     file.write_text(f"{PROTO3}message Event {{ string total = 1; }}")
     settings = SETTINGS.model_copy(update={"schemas": Schemas(changes={"rename": policy})})  # type: ignore[dict-item]

@@ -61,7 +61,7 @@ def wait_for(condition: Any, what: str) -> None:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """One unit, decided and committed."""
+    """One committed unit."""
     lake = open_lake(tmp_path / "lake")
     check_fixed_settings(lake, Settings())
     manifests, committer = open_committer(lake)
@@ -128,7 +128,7 @@ def test_a_command_on_a_full_disk_is_73(tmp_path: Path) -> None:
         assert (code, "No space left on device" in said) == (ExitCode.NO_SPACE, True)
 
 
-def test_who_is_held_lets_go_of_the_lake_and_says_why_until_it_is_stopped(lake: Lake) -> None:
+def test_a_held_app_lets_go_of_the_lake_and_logs_why_until_it_is_stopped(lake: Lake) -> None:
     alter(lake)
     with command(lake.root, "run", RUN__HOLD="true") as process:
         wait_for(lambda: (read_json(lake.storage, lake.status) or {}).get("state") == "held", "being held")

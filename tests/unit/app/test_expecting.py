@@ -40,13 +40,13 @@ def test_the_command_reports_and_exits_with_0(
     capsys.readouterr()
     assert command(monkeypatch, lake, RULE) == ExitCode.DONE
     assert capsys.readouterr().out.splitlines() == [
-        "table              rule              checked        failed      share  first failing rows",
-        "silver_uno_events  small_bet               4             2     50.00%  t/0@0 t/0@1",
+        "table              expectation         checked        failed      share  first failing rows",
+        "silver_uno_events  small_bet                 4             2     50.00%  t/0@0 t/0@1",
         "",
         "table                  rows of silver    kept out of silver",
         "silver_uno_events                   1                     3",
         "",
-        "checked: all rows; those kept out of silver by rules were decoded from bronze",
+        "checked: all rows; those kept out of silver by expectations were decoded from bronze",
     ]
     assert command(monkeypatch, lake, RULE, "small_bet", "--json", "--since", "2000-01-01") == ExitCode.DONE
     rows = [{"topic": "t", "partition": 0, "offset": offset} for offset in (0, 1)]
@@ -73,7 +73,7 @@ def test_the_command_reports_and_exits_with_0(
         (RULE + '[event]\nrouting = "gamer_id"\n', [], ExitCode.CONFIGURATION, "the lake"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
+def test_what_is_wrong_is_reported_in_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

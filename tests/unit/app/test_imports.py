@@ -32,8 +32,8 @@ def test_a_worker_leaves_out_pandas() -> None:
 ANSWER = """
 import sys
 import pyarrow as pa
-from spark_app.page.queries.asking import reply
-reply(lambda question: {"rows": pa.array(question["rows"]).to_pylist(), "pandas": "pandas" in sys.modules})
+from spark_app.page.queries.child_process import serve_requests
+serve_requests(lambda question: {"rows": pa.array(question["rows"]).to_pylist(), "pandas": "pandas" in sys.modules})
 """
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from scripts.local.program import Exit, backoff_seconds
-from spark_app.app.process.lifecycle import IMMEDIATE_STARTS, LONGEST_S, StartBackoff, pause
+from spark_app.app.lifecycle import IMMEDIATE_STARTS, LONGEST_S, StartBackoff, pause
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
 from spark_app.settings.models import Run

@@ -241,7 +241,7 @@ def test_people_read_a_status_without_values_of_python(tmp_path: Path) -> None:
     assert status_lines(status.value, "http://p/")[1] == "page        http://p/"
 
 
-def test_rows_that_fail_expectations_are_counted_by_rule(tmp_path: Path) -> None:
+def test_rows_that_fail_expectations_are_counted_by_expectation(tmp_path: Path) -> None:
     status = Status(open_lake(tmp_path), TableNames())
     status.set_quarantine({"frame_short": 1, "dropped": 4})
     rules = {"known": [7, 3], "high": [10, 0]}
@@ -296,7 +296,7 @@ def test_a_full_disk_does_not_end_the_status_thread(tmp_path: Path, capsys: pyte
     assert "status.json could not be written" in capsys.readouterr().err
 
 
-def test_two_things_that_are_waited_for_by_turns_are_said_once(
+def test_two_things_that_are_waited_for_by_turns_are_logged_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status = Status(open_lake(tmp_path), TableNames())
@@ -344,7 +344,7 @@ def test_every_cause_is_explained_and_used() -> None:
     assert [cause for cause in Cause if f"Cause.{cause.name}" not in source] == []
 
 
-def test_the_status_goes_on_when_what_it_asks_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_status_goes_on_when_what_it_reads_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = open_lake(tmp_path)
     monkeypatch.setattr("spark_app.units.driver.status.EVERY_S", 0.01)
     asked, back = threading.Semaphore(0), threading.Event()

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import ctypes, os, signal, sys
-from spark_app.app.process.lifecycle import StopRequest
+from spark_app.app.lifecycle import StopRequest
 stop = StopRequest()
 stop.listen(lambda: os._exit(3), within_s=0.3)
 signal.signal(signal.SIGINT, lambda *_: None)  # as a library does

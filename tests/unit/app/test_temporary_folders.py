@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.app.process import temporary_folders
+from spark_app.app import temporary_folders
 from spark_app.lake.lake import Lake
 
 

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spark_app.app.process import watchdog
-from spark_app.app.process.children import descendants, kill_all
-from spark_app.app.process.watchdog import LONGEST_TICK, LOOK_TICKS, Watchdog
+from spark_app.app import lifecycle
+from spark_app.app.children import descendants, kill_all
+from spark_app.app.lifecycle import LONGEST_TICK, LOOK_TICKS, Watchdog
 from spark_app.settings.models import Run
 
 ROOT = Path(__file__).parents[3]
@@ -54,7 +54,7 @@ def test_a_sign_now_and_then_is_enough() -> None:
 
 def test_the_shortest_limit_leaves_time_for_signs_that_are_seen_late() -> None:
     """Spark reports every ten seconds without records."""
-    assert Run.model_fields["stall_s"].metadata[0].ge >= 10 + LOOK_TICKS * watchdog.TICK_S
+    assert Run.model_fields["stall_s"].metadata[0].ge >= 10 + LOOK_TICKS * lifecycle.TICK_S
 
 
 def test_a_stop_of_the_process_counts_as_little_as_a_tick() -> None:
@@ -95,8 +95,8 @@ def test_what_is_not_under_way_may_rest() -> None:
 
 STUCK = """
 import os, subprocess, sys, threading
-from spark_app.app.process.watchdog import Watchdog
-from spark_app.app.process import children
+from spark_app.app.lifecycle import Watchdog
+from spark_app.app import children
 child = subprocess.Popen([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"])
 def fire(what):
     print(child.pid, flush=True)

@@ -37,7 +37,7 @@ def test_the_list_names_every_measurement_before_anything_is_installed() -> None
     assert listing() in done.stdout
 
 
-def test_the_list_says_every_target_below_its_measurement() -> None:
+def test_the_list_shows_every_target_below_its_measurement() -> None:
     lines = [line.strip() for line in listing().splitlines()]
     for name, entry in ENTRIES.items():
         place = next(number for number, line in enumerate(lines) if line.startswith(f"{name} "))

@@ -10,7 +10,7 @@ import pytest
 
 from scripts.benches import page, plots, result
 from scripts.benches.options import ENTRIES, Options
-from scripts.benches.result import Figure, Finding
+from scripts.benches.result import Figure, Result
 from scripts.benches.shape import Shape
 from scripts.benches.sides import RIVALS, Side, all_targets, promised
 from scripts.benches.targets import AGE_P50, EARLIER_COMMIT, Target
@@ -22,7 +22,7 @@ STAMP = {"at": "2026-01-02T03:04:05+00:00", "machine": "2 cores, 23 GiB, Linux x
 
 def _entry(bench: str, command: str, *figures: Figure, **details: Any) -> dict[str, Any]:
     """As it comes back from the file."""
-    line = result.record(Options(bench, command), Finding(figures, details)) | STAMP
+    line = result.record(Options(bench, command), Result(figures, details)) | STAMP
     read: dict[str, Any] = json.loads(json.dumps(line))
     return read
 
@@ -43,7 +43,7 @@ def _rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
 
 
-def test_a_figure_says_its_target_and_the_outcome() -> None:
+def test_a_figure_shows_its_target_and_the_outcome() -> None:
     assert Figure("r", 1.2, Target("r", 1.5)).line() == "r: 1.20 (target <= 1.5: met)"
     assert Figure("r", 1.2, Target("r", 1.3, at_most=False)).line() == "r: 1.20 (target >= 1.3: not met)"
     assert Figure("records/s", 701_234.5).line() == "records/s: 701,234"
@@ -77,7 +77,7 @@ def test_the_latest_of_a_measurement_and_command_counts() -> None:
     ]
 
 
-def test_what_was_not_measured_yet_is_said() -> None:
+def test_what_was_not_measured_yet_is_named() -> None:
     assert page.page([]).endswith(f"\n\nNot measured yet: {', '.join(ENTRIES)}.\n")
     everything = [_entry(name, "x", Figure("a", 1.0)) for name in ENTRIES]
     assert "Not measured" not in page.page(everything)

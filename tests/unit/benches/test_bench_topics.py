@@ -87,7 +87,7 @@ def test_a_bad_record_is_refused_by_the_parser_and_counted() -> None:
     assert 150 < sum(is_bad for _, _, is_bad in records) < 250
 
 
-def test_a_topic_says_what_is_in_it() -> None:
+def test_a_topic_describes_what_is_in_it() -> None:
     assert Shape(2_000_000).words() == "2,000,000 flat events, 7 games, 4 partitions"
     assert Shape(10, 50, "rich", 3, 0.01, 0.9).words() == (
         "10 rich events, 50 games, 4 partitions, 3 versions, 1% bad, one game has 90%"

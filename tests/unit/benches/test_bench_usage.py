@@ -62,7 +62,7 @@ def test_a_command_that_runs_has_an_account_and_a_pid(meter: usage.Meter) -> Non
 def test_nothing_stays_of_a_meter() -> None:
     with usage.meter() as found:
         subprocess.run(found.command(["true"]), check=True, cwd=ROOT)
-        place = found.folder if isinstance(found, usage.Cgroup) else found._said.parent  # type: ignore[attr-defined]
+        place = found.folder if isinstance(found, usage.Cgroup) else found._cpu_file.parent  # type: ignore[attr-defined]
         assert place.exists()
     assert not place.exists()
 

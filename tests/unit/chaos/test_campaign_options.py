@@ -66,12 +66,12 @@ def test_the_command_of_a_result_repeats_it() -> None:
     assert parse(command(options, "kills").split()[1:]) == options
 
 
-def test_a_lane_plays_one_scenario_as_it_was_asked_for() -> None:
+def test_a_lane_plays_one_scenario_as_it_was_chosen() -> None:
     options = parse(["kills", "power", "--lanes", "2", "--seed", "7", "--keep"])
     assert parse(of_one(options, "power")) == replace(options, names=("power",), lanes=1)
 
 
-def test_lanes_tell_who_lost_nothing_and_name_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lanes_report_who_lost_nothing_and_name_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     class Scenario:
         def __init__(self, line: list[str], cwd: object):
             self.returncode = 65 if "power" in line else 0

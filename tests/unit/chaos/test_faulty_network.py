@@ -57,7 +57,7 @@ def test_it_passes_on_what_it_gets(proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize("mode", ["black_hole", "half_open"])
-def test_what_was_held_comes_when_it_is_over(proxy: Proxy, mode: proxies.Mode) -> None:
+def test_what_was_kept_back_comes_when_it_is_over(proxy: Proxy, mode: proxies.Mode) -> None:
     proxy.mode = mode
     client = say(proxy, 0.3)
     with pytest.raises(TimeoutError):
@@ -88,7 +88,7 @@ def test_noise_is_as_long_as_the_answer(proxy: Proxy) -> None:
     assert (len(found), found == b"hello") == (5, False)
 
 
-def test_it_is_as_slow_as_it_says(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_as_slow_as_it_is_set(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxies, "SLOW_BYTES_S", 10_000)
     proxy.mode = "slow"
     client = socket.create_connection(("127.0.0.1", proxy.port), 5)
@@ -119,7 +119,7 @@ def ask(gateway: Gateway, path: str = "/schemas/ids/7", timeout: float = 5) -> t
 def test_the_registrys_own_answers_are_counted(gateway: Gateway) -> None:
     assert json.loads(ask(gateway)[1])["schema"] == SCHEMA
     assert ask(gateway, "/schemas/ids/8")[0] == 404
-    assert gateway.answered == {"/schemas/ids/7": 1}
+    assert gateway.responses == {"/schemas/ids/7": 1}
 
 
 @pytest.mark.parametrize("mode", ["http_500", "http_429", "garbage", "other_schema"])
@@ -129,7 +129,7 @@ def test_wrong_answers(gateway: Gateway, mode: gateways.Mode) -> None:
     assert status == int(mode.removeprefix("http_")) if mode.startswith("http_") else status == 200
     assert SCHEMA.encode() not in body
     assert (b"Other" in body) == (mode == "other_schema")
-    assert not gateway.answered
+    assert not gateway.responses
 
 
 @pytest.mark.parametrize("mode", ["refused", "black_hole", "truncated", "late"])

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
-from spark_app.app.process.lifecycle import ProcessLifecycle
+from spark_app.app.lifecycle import ProcessLifecycle
 from spark_app.followers.events import spool
 from spark_app.followers.events.settings_event import keep_settings, settings_event
 from spark_app.followers.events.spool import EventLog

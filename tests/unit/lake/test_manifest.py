@@ -1,4 +1,4 @@
-"""The sequence of decided units: nothing is decided that has a gap, an overlap, an imbalance or a file amiss."""
+"""The sequence of committed units: nothing is committed that has a gap, an overlap, an imbalance or a file amiss."""
 
 import hashlib
 import json

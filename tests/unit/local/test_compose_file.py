@@ -44,7 +44,7 @@ def test_a_settings_file_names_the_topic(topic: dict[str, str]) -> None:
     assert told["PROTOLAKE_SETTINGS"] == "/protolake.toml"
 
 
-def test_the_demo_has_rules_and_a_lake_of_ones_own_has_none() -> None:
+def test_the_demo_has_expectations_and_a_lake_of_ones_own_has_none() -> None:
     assert environment_of_app()["PROTOLAKE_SETTINGS"] == "/demo.toml"
     for own in ({"PROTOLAKE_SETTINGS_FILE": "./mine.toml"}, {"PROTOLAKE_KAFKA__BROKERS": "k:1"}):
         assert environment_of_app(**own)["PROTOLAKE_SETTINGS"] == "/protolake.toml"

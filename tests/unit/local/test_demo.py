@@ -25,7 +25,7 @@ def rules_of_demo() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [None, *PLANTS])
-def test_each_rule_refuses_what_is_planted_for_it_and_nothing_else(tmp_path: Path, kind: str | None) -> None:
+def test_each_expectation_refuses_what_is_planted_for_it_and_nothing_else(tmp_path: Path, kind: str | None) -> None:
     plant = ("--plant", f"{kind}=1") if kind else ()
     records = Lab("--games", "uno", "--schema-version", "5", "--num-versions", "5", *plant).take(RECORDS)
     lake = SmallLake(tmp_path, *schemas_of_demo(), expectations=rules_of_demo())
@@ -37,7 +37,7 @@ def test_each_rule_refuses_what_is_planted_for_it_and_nothing_else(tmp_path: Pat
     assert sum(report.silver.values()) == RECORDS - kept_out
 
 
-def test_a_lake_of_a_demo_without_rules_goes_on_with_them(tmp_path: Path) -> None:
+def test_a_lake_of_a_demo_without_expectations_goes_on_with_them(tmp_path: Path) -> None:
     lake = PausableLake(tmp_path, {})
     lake.learn(*schemas_of_demo())
     lab = Lab("--plant", "no_player=0.2,test_device=0.2,future_time=0.2")
@@ -48,7 +48,7 @@ def test_a_lake_of_a_demo_without_rules_goes_on_with_them(tmp_path: Path) -> Non
     assert faults(lake) == {}
 
 
-def test_the_demo_plants_what_its_rules_refuse() -> None:
+def test_the_demo_plants_what_its_expectations_refuse() -> None:
     assert set(parse_plants(PLANTED)) == set(ACTIONS)
     assert sum(parse_plants(PLANTED).values()) <= 0.02
     assert f"PRODUCER_PLANT={PLANTED}\n" in (ROOT / ".env").read_text()

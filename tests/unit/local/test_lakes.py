@@ -114,7 +114,7 @@ def test_what_cannot_be_a_lake_is_a_usage_error(arguments: list[str], says: str)
     assert caught.value.code == USAGE
 
 
-def test_the_port_of_a_store_that_is_not_started_may_be_taken(tmp_path: Path) -> None:
+def test_the_port_of_a_store_that_is_not_started_may_be_in_use(tmp_path: Path) -> None:
     assert parse(["--kafka-port", "8333", "--lake", str(tmp_path / "lake")]).kafka_port == 8333
     assert in_bucket(tmp_path, *OWN, "--kafka-port", "8333").starts_store
 

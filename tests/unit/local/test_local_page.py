@@ -90,7 +90,7 @@ def test_the_page_is_there_without_the_app_and_ends_with_the_stack(start: Callab
     assert PageFiles(Lake(lake)).address() is None
 
 
-def test_a_port_in_use_is_told_with_the_remedy_and_stops_nothing_else(start: Callable[..., Stack]) -> None:
+def test_a_port_in_use_is_reported_with_the_remedy_and_stops_nothing_else(start: Callable[..., Stack]) -> None:
     port = free_port()
     with listen(Page(port=port)):
         stack = start("--page-port", str(port))

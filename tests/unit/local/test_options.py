@@ -33,14 +33,14 @@ def test_the_page_is_there_unless_it_is_not_wanted() -> None:
     assert parse(["--page-port", "8086"]).page_port == 8086
 
 
-def test_a_cluster_has_as_many_workers_as_asked() -> None:
+def test_a_cluster_has_as_many_workers_as_given() -> None:
     assert (parse([]).cluster, parse(["--cluster", "3"]).cluster) == (0, 3)
     with pytest.raises(LocalError, match="not a number above 0"):
         parse(["--cluster", "0"])
     assert not parse(["--no-page"]).page
 
 
-def test_own_servers_come_without_the_producer_unless_asked() -> None:
+def test_own_servers_come_without_the_producer_unless_chosen() -> None:
     assert not parse(OWN).is_embedded
     assert not parse(OWN).producer
     assert parse([*OWN, "--producer"]).producer
@@ -201,7 +201,7 @@ def test_a_lake_is_refused_where_the_app_would_refuse_it(path: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["--lake", "--state"])
-def test_a_file_is_no_place_for_a_lake(tmp_path: Path, option: str) -> None:
+def test_a_file_is_no_address_of_a_lake(tmp_path: Path, option: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LocalError, match=f"{option} .*/file is not a folder"):
         parse([option, str(tmp_path / "file")])
@@ -233,7 +233,7 @@ def variables(*arguments: str, **user: str) -> tuple[str | None, str | None]:
     return app.get("PROTOLAKE_SETTINGS"), environment.for_producer(options, user, "b", "r").get("PRODUCER_PLANT")
 
 
-def test_the_demo_has_rules_and_records_that_break_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_demo_has_expectations_and_records_that_break_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     demo, mine = str(ROOT / "scripts" / "local" / "demo.toml"), tmp_path / "mine.toml"
     mine.touch()
     assert variables() == (demo, environment.PLANTS)

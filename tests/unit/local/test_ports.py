@@ -28,7 +28,7 @@ def test_several_free_ports_differ(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("address", [HOST, "0.0.0.0"], ids=["loopback", "all addresses"])
-def test_a_taken_port_is_named_with_its_option(address: str) -> None:
+def test_a_port_in_use_is_named_with_its_option(address: str) -> None:
     with socket.socket() as other:
         other.bind((address, 0))
         other.listen()
@@ -38,7 +38,7 @@ def test_a_taken_port_is_named_with_its_option(address: str) -> None:
     assert caught.value.code == CONFIGURATION
 
 
-def test_a_bound_port_nobody_listens_on_yet_is_taken() -> None:
+def test_a_bound_port_nobody_listens_on_yet_is_in_use() -> None:
     with socket.socket() as other:
         other.bind((HOST, 0))
         with pytest.raises(LocalError, match="is in use"):

@@ -89,7 +89,7 @@ def held(checkout: Path, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
         end(script)
 
 
-def test_it_says_what_it_does_and_is_done_once(checkout: Path, tmp_path: Path) -> None:
+def test_it_prints_what_it_does_and_is_done_once(checkout: Path, tmp_path: Path) -> None:
     code, said = run(checkout)
     assert code == 0, said
     assert "preparing .venv: 2 packages" in said
@@ -130,7 +130,7 @@ def test_what_a_killed_script_left_behind_is_no_lock(checkout: Path, pid: str) -
     assert run(checkout)[0] == 0
 
 
-def test_a_second_script_says_for_whom_it_waits_and_installs_nothing(
+def test_a_second_script_prints_for_whom_it_waits_and_installs_nothing(
     checkout: Path, tmp_path: Path, held: "subprocess.Popen[str]"
 ) -> None:
     second = start(checkout)

@@ -88,7 +88,7 @@ def test_an_attendant_that_was_killed_is_named(tmp_path: Path) -> None:
         supervisor.stop()
 
 
-def test_what_a_program_is_told_only_its_owner_can_read(tmp_path: Path) -> None:
+def test_the_environment_of_a_program_only_its_owner_can_read(tmp_path: Path) -> None:
     supervisor = Supervisor(tmp_path / "state")
     with (tmp_path / "lock").open("w") as lock:
         supervisor.start(programs(tmp_path), {}, lock.fileno(), later=NAMES)

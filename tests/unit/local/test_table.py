@@ -68,7 +68,7 @@ def test_dropped_records_are_shown_if_there_are_any(view: View) -> None:
     assert status.stale(some.status).dropped == 1234
 
 
-def test_the_lines_say_what_the_table_says(view: View) -> None:
+def test_the_lines_show_what_the_table_shows(view: View) -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(table.renderable(view))
     for shown in (console.export_text(), "\n".join(table.plain(view))):
@@ -116,7 +116,7 @@ def drawn(view: View) -> list[str]:
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
-def test_rows_that_fail_rules_and_paused_tables_are_shown(view: View) -> None:
+def test_rows_that_fail_expectations_and_paused_tables_are_shown(view: View) -> None:
     ruled = replace(view, status=status.parse(RULED))
     lines = drawn(ruled)
     assert [" ".join(line.split()) for line in lines[:4]] == [
@@ -127,7 +127,7 @@ def test_rows_that_fail_rules_and_paused_tables_are_shown(view: View) -> None:
     ]
     assert "paused      uno: 98,765 rows wait: t/0@5 fails steady" in lines
     said = list(table.plain(ruled))
-    assert "rules: warned 12345  dropped 0  quarantined 6789" in said
+    assert "expectations: warned 12345  dropped 0  quarantined 6789" in said
     assert "paused      uno: 98,765 rows wait: t/0@5 fails steady" in said
     pause = RULED["paused"]["uno"] | {"rows": 5, "let_in": True}
     letting = replace(ruled, status=status.parse(RULED | {"paused": {"uno": pause}}))
@@ -146,7 +146,7 @@ def test_schemas_that_a_person_decides_about_are_shown(view: View) -> None:
     assert said in status.stale(shown.status).notes
 
 
-def test_without_rules_the_table_has_no_columns_for_them(view: View) -> None:
+def test_without_expectations_the_table_has_no_columns_for_them(view: View) -> None:
     assert " ".join(drawn(view)[0].split()) == "table silver rows gold rows schema versions"
     assert not [line for line in table.plain(view) if line.startswith(("rules:", "paused"))]
 
@@ -188,7 +188,7 @@ def test_the_live_table_and_status_show_the_same_numbers(view: View) -> None:
     assert [line.split() for line in shown[: len(of_tables)]] == of_tables
 
 
-def test_an_earlier_runs_troubles_are_not_told_as_those_of_now() -> None:
+def test_an_earlier_runs_troubles_are_not_shown_as_those_of_now() -> None:
     told = status.stale(status.parse(BUSY)).notes
     assert {line.split()[0] for line in told} == {"paused", "schemas", "field"}
 
@@ -207,7 +207,7 @@ def test_an_app_that_is_down_does_nothing_else(view: View) -> None:
 
 
 @pytest.mark.parametrize("state", ["starting", "stopped"])
-def test_between_a_bump_and_the_next_rows_the_footer_says_so(view: View, state: str) -> None:
+def test_between_a_bump_and_the_next_rows_the_footer_shows_it(view: View, state: str) -> None:
     bumped = replace(
         view,
         processes=spark("running"),
@@ -226,7 +226,7 @@ def test_a_start_names_what_takes_so_long(view: View) -> None:
     assert "spark running · app starting Spark ·" in footer(starting)
 
 
-def test_rows_of_an_earlier_run_are_told_from_new_ones(view: View) -> None:
+def test_rows_of_an_earlier_run_are_shown_otherwise_than_new_ones(view: View) -> None:
     assert "no silver rows yet" in footer(replace(view, first_silver=None))
     assert "no new silver rows yet" in footer(replace(view, first_silver=None, had_silver=True))
 

@@ -19,8 +19,8 @@ RECORDED = json.loads((Path(__file__).parents[2] / "cases" / "alert_conditions.j
 VERDICTS = {"t": True, "f": False, "u": None}
 MEASURES = Measures(
     {"state": "text", "age_s": "number", "lag": "number", "nothing": "number"},
-    {"rows": "table", "failure_rate": "rule", "later": "nobody"},
-    {"table": ["uno", "Uno", "rummy", "o'neil"], "rule": ["sane_time"], "nobody": None},
+    {"rows": "table", "failure_rate": "expectation", "later": "nobody"},
+    {"table": ["uno", "Uno", "rummy", "o'neil"], "expectation": ["sane_time"], "nobody": None},
 )
 VALUES: dict[tuple[str, str], Value] = {
     ("state", ""): "held",
@@ -33,21 +33,21 @@ VALUES: dict[tuple[str, str], Value] = {
 }
 
 
-class Here:
-    """Asks this process."""
+class SameProcess:
+    """Runs requests in this process."""
 
     def __init__(self, _: str):
         pass
 
-    def ask(self, question: Mapping[str, Any], _: float) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(json.dumps(sql_child.answer(json.loads(json.dumps(question)))))
+    def request(self, content: Mapping[str, Any], _: float) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(json.dumps(sql_child.respond(json.loads(json.dumps(content)))))
         return answer
 
 
 @pytest.fixture(autouse=True, scope="module")
-def asked_here() -> Iterator[None]:
+def in_this_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conditions, "LastingChild", Here)
+        patch.setattr(conditions, "LastingChild", SameProcess)
         yield
 
 
@@ -67,8 +67,8 @@ def test_conditions_of_the_language_before_sql_are_judged_as_it_judged_them() ->
     """The verdicts were recorded by the code of that language."""
     rows, expected = RECORDED["rows"], RECORDED["verdicts"]
     kinds: dict[str, conditions.Kind] = {name: "text" if name == "state" else "number" for name in rows[-1]}
-    of = {"rows": "table", "failure_rate": "rule", "silent_s": "table", "quarantine_of": "cause"}
-    known = {"table": ["uno", "rummy", "o'neil", "-- x"], "rule": ["sane_time"], "cause": None}
+    of = {"rows": "table", "failure_rate": "expectation", "silent_s": "table", "quarantine_of": "cause"}
+    known = {"table": ["uno", "rummy", "o'neil", "-- x"], "expectation": ["sane_time"], "cause": None}
     texts = {f"r{number}": text for number, text in enumerate(expected)}
     judged = Conditions(texts, Measures(kinds, of, known))
     for number, row in enumerate(rows):
@@ -83,7 +83,7 @@ def test_the_conditions_of_the_page_about_alerts_are_conditions() -> None:
     measures = Measures(
         {name: "text" if name == "state" else "number" for name in (*measuring.PLAIN, *measuring.OVER_A_MINUTE)},
         measuring.OF,
-        {"table": None, "rule": None, "cause": None},
+        {"table": None, "expectation": None, "cause": None},
     )
     table = page.partition("| condition | holds if |")[2].partition("\n\n")[0]
     texts = [*re.findall(r'^when = "(.*)"$', page, re.MULTILINE), *re.findall(r"^\| `(.*)` \|", table, re.MULTILINE)]
@@ -141,9 +141,9 @@ def test_a_condition_holds_or_not_or_nobody_knows(text: str, holds: bool | None)
     [
         ("age > 60", "there is no age; there is age_s"),
         ("rows('unoo') > 1", "there is no table unoo; there is uno"),
-        ("failure_rate('sane_tme') > 1", "there is no rule sane_tme; there is sane_time"),
-        ("rows > 1", "rows needs the name of a table: rows('...')"),
-        ("rows(uno) > 1", "rows needs the name of a table: rows('...')"),
+        ("failure_rate('sane_tme') > 1", "there is no expectation sane_tme; there is sane_time"),
+        ("rows > 1", "rows needs the name of its table: rows('...')"),
+        ("rows(uno) > 1", "rows needs the name of its table: rows('...')"),
         ("age_s", "is of the type DOUBLE, and has to be BOOLEAN: compare it with something"),
         ("age_s > 'x'", "Could not convert string 'x' to DOUBLE"),
         ("state + 1 = 2", "No function matches the given name and argument types '+(VARCHAR"),
@@ -208,8 +208,8 @@ class TestAProcess:
     """All conditions of a page are judged by one process, which it can lose."""
 
     @pytest.fixture(autouse=True)
-    def asked_there(self, asked_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
-        from spark_app.page.queries.asking import LastingChild
+    def in_a_process(self, in_this_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        from spark_app.page.queries.child_process import LastingChild
 
         monkeypatch.setattr(conditions, "LastingChild", LastingChild)
 

@@ -34,7 +34,7 @@ BOTH = LATE | {"other": AlertRule(when="lag > 0")}
 @pytest.fixture
 def book(lake: Lake) -> Book:
     files = PageFiles(lake)
-    files.take()
+    files.acquire()
     return Book(files, lambda: "lake-1", is_sent=True)
 
 
@@ -71,9 +71,9 @@ def test_an_alert_is_sent_with_its_key_and_then_its_end(book: Book, receiver: re
     turn(book, 0, late=True)
     turn(book, 5, late=False)
     until_told(book, Delivery(book, Receiver(Alerts(webhook=receiver.url)).post), Clock())
-    assert [key for key, _ in receiver.taken] == KEYS
-    assert [body["state"] for _, body in receiver.taken] == ["firing", "resolved"]
-    assert receiver.taken[0][1] == {
+    assert [key for key, _ in receiver.received] == KEYS
+    assert [body["state"] for _, body in receiver.received] == ["firing", "resolved"]
+    assert receiver.received[0][1] == {
         "key": "lake-1/late/1",
         "at": "1970-01-12T13:46:40.000+00:00",
         "level": "WARNING",
@@ -91,7 +91,7 @@ def test_an_alert_is_sent_with_its_key_and_then_its_end(book: Book, receiver: re
 
 
 @pytest.mark.parametrize("way", [500, 503, 429, 404, 401, "reset", "late", "silent", "redirect"])
-def test_what_was_not_taken_is_sent_again_and_in_order(
+def test_what_was_not_accepted_is_sent_again_and_in_order(
     book: Book, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch, way: int | str
 ) -> None:
     if way in ("late", "silent"):
@@ -158,7 +158,7 @@ def test_a_receiver_is_who_its_certificate_says(
     settings = Alerts(webhook=receiver.url, ca_file=str(own.ca_file) if authority else "")
     turn(book, 0, late=True)
     Delivery(book, Receiver(settings).post).step(Clock())
-    assert len(receiver.taken) == taken
+    assert len(receiver.received) == taken
     with pytest.raises(ConfigurationError, match=r"^alerts.ca_file: /no/such cannot be used"):
         Receiver(Alerts(webhook=receiver.url, ca_file="/no/such"))
 
@@ -169,7 +169,7 @@ def test_slack_gets_text_that_cannot_link(book: Book, receiver: receivers.Receiv
     until_told(book, Delivery(book, Receiver(Alerts(webhook=receiver.url, format="slack")).post), Clock())
     text = ":rotating_light: alert late fires: lag &gt; 0 and state &lt;&gt; '&lt;!channel&gt;'"
     payload = {"event_type": "alert", "event_payload": {"key": KEYS[0]}}
-    assert receiver.taken[0][1] == {"text": text, "metadata": payload}
+    assert receiver.received[0][1] == {"text": text, "metadata": payload}
 
 
 def test_alertmanager_hears_each_minute_which_alerts_fire(book: Book, receiver: receivers.Receiver) -> None:
@@ -185,7 +185,7 @@ def test_alertmanager_hears_each_minute_which_alerts_fire(book: Book, receiver: 
     assert receiver.counts() == {KEYS[0]: 4, KEYS[1]: 1}
     assert set(receiver.paths) == {"/api/v2/alerts"}
     labels = {"alertname": "late", "lake": "lake-1", "job": "protolake", "severity": "warning"}
-    [fired], [resolved] = receiver.taken[0][1], receiver.taken[-1][1]
+    [fired], [resolved] = receiver.received[0][1], receiver.received[-1][1]
     assert fired["labels"] == resolved["labels"] == labels
     assert (fired["startsAt"], "endsAt" in fired) == ("1970-01-12T13:46:40.000+00:00", False)
     assert (resolved["startsAt"], resolved["endsAt"]) == (fired["startsAt"], "1970-01-12T13:46:49.000+00:00")
@@ -197,7 +197,7 @@ def test_alertmanager_hears_of_no_alert_that_ends_before_it_starts(book: Book, r
     turn(book, 0, late=True)
     turn(book, -60, late=False)
     until_told(book, Delivery(book, Receiver(settings).post), Clock())
-    [fired], [resolved] = (body for _, body in receiver.taken)
+    [fired], [resolved] = (body for _, body in receiver.received)
     assert fired["startsAt"] == "1970-01-12T13:46:40.000+00:00"
     assert resolved["startsAt"] == resolved["endsAt"] == "1970-01-12T13:45:40.000+00:00"
 
@@ -205,7 +205,7 @@ def test_alertmanager_hears_of_no_alert_that_ends_before_it_starts(book: Book, r
 SECRET = "canary-7f3a"
 
 
-def test_secrets_of_files_are_sent_and_never_said(
+def test_secrets_of_files_are_sent_and_never_logged(
     book: Book,
     receiver: receivers.Receiver,
     tmp_path: Path,
@@ -286,18 +286,18 @@ def wait_for(what: Callable[[], object], seconds: float = 30.0) -> None:
         time.sleep(0.02)
 
 
-def test_a_dead_app_is_told_by_the_process_and_so_is_its_return(lake: Lake, receiver: receivers.Receiver) -> None:
+def test_a_dead_app_is_reported_by_the_process_and_so_is_its_return(lake: Lake, receiver: receivers.Receiver) -> None:
     write_status(lake, at=time.time() - 3600)
     hook = lake.root.parent / "hook"
     hook.write_text(receiver.url)
     rules = "[alerts.rules.gone]\nwhen = \"state in ('dead', 'held')\"\nlevel = 'ERROR'\n"
     page = Page(lake, f"[alerts]\nwebhook_file = '{hook}'\n{rules}")
     with page.run():
-        wait_for(lambda: receiver.taken)
+        wait_for(lambda: receiver.received)
         write_status(lake, at=time.time())
-        wait_for(lambda: len(receiver.taken) == 2)
-    assert [body["state"] for _, body in receiver.taken] == ["firing", "resolved"]
-    assert receiver.taken[0][1]["severity"] == "critical"
+        wait_for(lambda: len(receiver.received) == 2)
+    assert [body["state"] for _, body in receiver.received] == ["firing", "resolved"]
+    assert receiver.received[0][1]["severity"] == "critical"
     assert receiver.first_taken() == [f"{lake.identity()}/gone/{number}" for number in (1, 2)]
     assert "secret-path-of-the-hook" not in page.said
 

@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ExitCode
-from spark_app.page.alerts.alarm import Alarm, SqlChecks, ask
+from spark_app.page.alerts.alarm import Alarm, SqlChecks, run_sql
 from spark_app.page.files import PageFiles
 from spark_app.settings.models import Settings
 from spark_app.settings.watching import AlertRule, Alerts
@@ -22,7 +22,10 @@ from tests.support.statuses import write_status
     [
         ({"when": "age > 60"}, "alerts.rules.x.when: there is no age; there is age_s"),
         ({"when": "silent_s('unoo') > 60"}, "alerts.rules.x.when: there is no table unoo; there is uno"),
-        ({"when": "failure_rate('sane') > 0.1"}, "alerts.rules.x.when: there is no rule sane; there is sane_time"),
+        (
+            {"when": "failure_rate('sane') > 0.1"},
+            "alerts.rules.x.when: there is no expectation sane; there is sane_time",
+        ),
         ({"when": "quarantine_of('x') > 1"}, "alerts.rules.x.when: there is no cause x"),
         ({"sql": "select 1"}, "alerts.rules.x.sql: it must give one column, true or false"),
         ({"sql": "select true from gold_uno"}, "alerts.rules.x.sql: there is no table gold_uno; there is gold_uno_agg"),
@@ -51,22 +54,22 @@ MANY = "select count(*) > 0 from gold_uno_agg where session_count > 100"
 
 
 def test_sql_sees_the_current_files_of_the_tables_that_it_names(lake: Lake) -> None:
-    assert ask(lake, MANY) == {"failed": "the lake has no tables yet"}
+    assert run_sql(lake, MANY) == {"failed": "the lake has no tables yet"}
     gold(lake, [])
-    assert ask(lake, MANY) == {"holds": False}
+    assert run_sql(lake, MANY) == {"holds": False}
     gold(lake, [1, 101], added=["x", "y"])
-    assert ask(lake, MANY) == {"holds": True}
-    assert ask(lake, "select count(added) = 2 from gold_uno_agg") == {"holds": True}
+    assert run_sql(lake, MANY) == {"holds": True}
+    assert run_sql(lake, "select count(added) = 2 from gold_uno_agg") == {"holds": True}
     most = "with many as (select * from gold_uno_agg) select max(session_count) = 101 from many"
-    assert ask(lake, most) == {"holds": True}
+    assert run_sql(lake, most) == {"holds": True}
     write_deltalake(
         lake.storage.uri("gold_uno_agg"), pa.table({"session_count": [5], "added": ["z"]}), mode="overwrite"
     )
-    assert ask(lake, MANY) == {"holds": False}
-    assert ask(lake, "select session_count > 1 from gold_uno_agg where false") == {"holds": None}
-    assert ask(lake, "select null::boolean from gold_uno_agg") == {"holds": None}
+    assert run_sql(lake, MANY) == {"holds": False}
+    assert run_sql(lake, "select session_count > 1 from gold_uno_agg where false") == {"holds": None}
+    assert run_sql(lake, "select null::boolean from gold_uno_agg") == {"holds": None}
     gold(lake, [6])
-    assert ask(lake, "select session_count > 1 from gold_uno_agg") == {"failed": "it gives more than one row"}
+    assert run_sql(lake, "select session_count > 1 from gold_uno_agg") == {"failed": "it gives more than one row"}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def test_sql_sees_the_current_files_of_the_tables_that_it_names(lake: Lake) -> N
 def test_sql_reaches_nothing_else(lake: Lake, sql: str) -> None:
     gold(lake, [1])
     before = sorted(lake.root.rglob("*"))
-    assert "refused" in ask(lake, sql.replace("{lake}", str(lake.root)))
+    assert "refused" in run_sql(lake, sql.replace("{lake}", str(lake.root)))
     assert sorted(lake.root.rglob("*")) == before
 
 
@@ -95,7 +98,7 @@ def test_sql_that_takes_too_long_is_ended_and_unknown(lake: Lake) -> None:
     gold(lake, [1])
     endless = "select count(*) > 0 from range(1000000000000) a(i), gold_uno_agg where i % 7 = 8"
     began = time.monotonic()
-    assert ask(lake, endless, within_s=2.0) == {"failed": "it takes more than 2 s"}
+    assert run_sql(lake, endless, within_s=2.0) == {"failed": "it takes more than 2 s"}
     assert time.monotonic() - began < 60
 
 

@@ -75,7 +75,7 @@ def files(tmp_path: Path) -> PageFiles:
     lake = Lake(tmp_path)
     lake.prepare()
     files = PageFiles(lake)
-    files.take()
+    files.acquire()
     return files
 
 
@@ -88,7 +88,7 @@ def spooled(files: PageFiles) -> list[dict[str, Any]]:
     return [{**asdict(row), "details": json.loads(row.details)} for row in rows]
 
 
-def test_a_transition_is_recorded_told_and_written_for_the_event_log(files: PageFiles) -> None:
+def test_a_transition_is_recorded_sent_and_written_for_the_event_log(files: PageFiles) -> None:
     book = Book(files, lambda: LAKE, is_sent=True)
     judge(book, rules(2.0), NOW, late=True)
     assert book.waiting() == []
@@ -122,7 +122,7 @@ def test_a_transition_is_recorded_told_and_written_for_the_event_log(files: Page
 def test_a_restart_neither_forgets_a_firing_alert_nor_tells_it_anew(files: PageFiles) -> None:
     book = Book(files, lambda: LAKE, is_sent=True)
     judge(book, rules(), NOW, late=True)
-    book.told(book.waiting()[0])
+    book.mark_sent(book.waiting()[0])
     again = Book(files, lambda: LAKE, is_sent=True)
     judge(again, rules(), NOW + 1, late=True)
     assert again.waiting() == []
@@ -148,14 +148,14 @@ def test_an_alert_whose_rule_is_gone_is_resolved(files: PageFiles) -> None:
     assert book.waiting()[1]["message"] == "alert late is resolved: its rule is no longer in the settings"
 
 
-def test_an_alert_of_which_nobody_could_be_told_a_hundred_times_waits_and_nothing_is_lost(files: PageFiles) -> None:
+def test_an_alert_that_could_not_be_sent_a_hundred_times_waits_and_nothing_is_lost(files: PageFiles) -> None:
     book = Book(files, lambda: LAKE, is_sent=True)
     for step in range(300):
         judge(book, rules(0.0, "late", "other"), NOW + step, late=step % 2 == 0, other=step > 290)
     waiting = [one for one in book.waiting() if one["details"]["rule"] == "late"]
     assert [one["details"]["number"] for one in waiting] == list(range(1, books.MOST_WAITING + 1))
     assert len(book.waiting()) == books.MOST_WAITING + 1
-    book.told(waiting[0])
+    book.mark_sent(waiting[0])
     judge(book, rules(0.0, "late", "other"), NOW + 301, late=True, other=True)
     assert book.waiting()[-1]["details"]["number"] == books.MOST_WAITING + 1
 
@@ -190,7 +190,7 @@ def test_a_kill_at_any_write_loses_no_transition_and_makes_none_twice(
                 judge(book, rules(), NOW + step, late=holds)
                 for one in book.waiting() if kill == "tell" else []:
                     told.append(one["id"])
-                    book.told(one)
+                    book.mark_sent(one)
             except Killed:
                 pass
         if is_dead():
@@ -278,7 +278,7 @@ def test_no_records_are_no_bad_ones() -> None:
     assert history((0, {}), (60, {})).value("quarantine_rate", "") == 0.0
 
 
-def test_a_start_of_the_app_counts_rules_anew() -> None:
+def test_a_start_of_the_app_counts_rows_of_expectations_anew() -> None:
     counts = ((0, [0, 100]), (40, [5, 0]), (75, [9, 4]))
     found = history(*((after, {"expectations": {"r": both}}) for after, both in counts))
     assert found.value("failure_rate", "r") == 0.5

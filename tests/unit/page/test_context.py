@@ -17,7 +17,7 @@ from spark_app.lake.lake import Lake
 from spark_app.page import context as page_context
 from spark_app.page.context import PageContext
 from spark_app.page.observations import Observations
-from spark_app.page.queries.asking import Child
+from spark_app.page.queries.child_process import Child
 from spark_app.settings.models import Settings
 
 Asking = Callable[[PageContext, Client], Coroutine[Any, Any, Any]]
@@ -31,7 +31,7 @@ class Processes:
         self.most = self.now = self.begun = 0
         self.hold: threading.Event | None = None
 
-    def ask(self, *_: Any) -> dict[str, Any]:
+    def run(self, *_: Any) -> dict[str, Any]:
         with self._lock:
             self.begun += 1
             self.now += 1
@@ -48,7 +48,7 @@ class Processes:
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
     found = Processes()
-    monkeypatch.setattr(Child, "ask", found.ask)
+    monkeypatch.setattr(Child, "run", found.run)
     return found
 
 
@@ -71,10 +71,10 @@ def test_at_most_four_jobs_run_besides_those_that_have_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: Processes
 ) -> None:
     async def ask(context: PageContext, client: Client) -> Any:
-        return await asyncio.gather(*(context.ask("runs") for _ in range(9)), *more(context))
+        return await asyncio.gather(*(context.run_job("runs") for _ in range(9)), *more(context))
 
     def more(context: PageContext) -> list[Any]:
-        return [context.ask("query", Child()) for _ in range(queries)]
+        return [context.run_job("query", Child()) for _ in range(queries)]
 
     queries = 0
     assert in_view(tmp_path, monkeypatch, ask) == [{"begun": True}] * 9
@@ -90,7 +90,7 @@ def test_whoever_waits_for_a_tab_that_was_closed_ends(
     processes.hold = threading.Event()
 
     async def ask(context: PageContext, client: Client) -> Any:
-        waiting = [asyncio.create_task(context.ask("runs")) for _ in range(9)]
+        waiting = [asyncio.create_task(context.run_job("runs")) for _ in range(9)]
         while processes.begun < 4:
             await asyncio.sleep(0.01)
         client.delete()

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from spark_app.app.lineage_text import column_lines, table_lines
 from spark_app.lake.lake import Lake
-from spark_app.page.lineage.graph import Graph, Place
+from spark_app.page.lineage.graph import Endpoint, Graph
 from spark_app.page.lineage.lake_graph import LakeGraph
 from spark_app.settings.models import Settings
 from tests.support import golden_lake
@@ -52,7 +52,7 @@ def sources(graph: Graph, column: str, table: str = UNO) -> list[Source]:
     return [
         (edge.origin.node, edge.origin.column, edge.by.kind, edge.by.number, edge.by.schemas)
         for edge in graph.edges
-        if edge.target == Place(table, column)
+        if edge.target == Endpoint(table, column)
     ]
 
 
@@ -67,8 +67,8 @@ def shown(lake: SmallLake, table: str) -> list[str]:
     graph = own.of(name)
     if not column:
         return [" ".join(line.split()) for line in table_lines(graph, name)]
-    place = own.column_of(graph, name, column)
-    return [" ".join(line.split()) for line in column_lines(graph.around(place), place)]
+    endpoint = own.column_of(graph, name, column)
+    return [" ".join(line.split()) for line in column_lines(graph.around(endpoint), endpoint)]
 
 
 def prove(game: Game, graph: Graph) -> None:
@@ -229,9 +229,9 @@ def test_gold_by_its_functions(tmp_path: Path) -> None:
         for edge in graph.edges
         if edge.target.node == GOLD and edge.target.column
     }
-    assert made["gamer_id"] == (Place(UNO, "gamer_id"), "key", "")
-    assert made["session_count"] == (Place(UNO), "aggregate", "count")
-    assert made["min_timestamp"] == (Place(UNO, "_kafka_timestamp"), "aggregate", "min")
+    assert made["gamer_id"] == (Endpoint(UNO, "gamer_id"), "key", "")
+    assert made["session_count"] == (Endpoint(UNO), "aggregate", "count")
+    assert made["min_timestamp"] == (Endpoint(UNO, "_kafka_timestamp"), "aggregate", "min")
     lake.reopen(event={"time": "nowhere"})
     assert f"min_timestamp min of nowhere, which {UNO} has not got" in shown(lake, GOLD)
     lake.reopen(gold={"aggregates": {"n": {"function": "count"}}})

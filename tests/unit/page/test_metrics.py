@@ -50,7 +50,7 @@ def test_a_source_of_files_is_counted_and_kafka_has_none() -> None:
     assert value(Reading(status_of(source=None), NOW), "waiting_files") is None
 
 
-def test_a_running_app_is_what_its_status_says() -> None:
+def test_metrics_of_a_running_app_are_those_of_its_status() -> None:
     found = scrape(Reading(status_of(tables=2, lag=7), NOW, units=12, free=1 << 30))
     expected: dict[str, float] = {
         "up": 1,

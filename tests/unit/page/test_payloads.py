@@ -143,7 +143,7 @@ def test_a_large_payload_takes_bounded_time_and_text(payload: bytes, kind: Any) 
     assert len(text) <= 12 * MOST_CHARACTERS  # a character that is not seen takes up to ten
 
 
-def test_what_is_too_long_or_too_deep_says_so() -> None:
+def test_what_is_too_long_or_too_deep_is_marked() -> None:
     assert message_text(Empty.FromString(b"\x08\x01" * (1 << 16)))[1] == "Only the first 40,000 characters are shown."
     text, why = message_text(Empty.FromString(nested(2000, b"\x0a")))
     assert text.startswith("1 {\n  1 {\n")
@@ -224,7 +224,7 @@ def headers(value: bytes, key: str = "__value_schema_id") -> str:
     return str(headers_of([[(key, value)]])[0].as_py())
 
 
-def test_frames_are_said_in_words(reader: FramedValue) -> None:
+def test_frames_are_described_in_words(reader: FramedValue) -> None:
     def said(value: bytes, given: str | None = None) -> tuple[list[str], str]:
         [part] = reader.parts(value, given)
         return part["said"], part["text"]

@@ -17,8 +17,8 @@ from spark_app.page.context import CHILD, PageContext
 from spark_app.page.format import UNKNOWN, reason
 from spark_app.page.job import do
 from spark_app.page.observations import Observations
-from spark_app.page.queries.asking import ask
-from spark_app.page.requests import Asked
+from spark_app.page.queries.child_process import Child
+from spark_app.page.requests import SentRequest
 from spark_app.page.views.quarantine import jobs, record, view
 from spark_app.recovery import requests
 from spark_app.recovery.requests import replay_arguments, selects_some
@@ -45,7 +45,7 @@ def test_open_records_agree_with_the_counts_of_the_app(kept: SmallLake) -> None:
     assert detail(kept, 5)["is_open"]
 
 
-def test_records_that_a_replay_has_placed_are_not_open(tmp_path: Path) -> None:
+def test_records_that_a_replay_has_inserted_are_not_open(tmp_path: Path) -> None:
     """In a lake of an earlier release, with a status that its app has counted."""
     lake = Lake(golden_lake.unpack(tmp_path))
     settings = Settings(lake={"path": str(lake.root)}, registry={"url": "http://x"})
@@ -71,10 +71,10 @@ def test_records_are_filtered_as_a_replay_filters_them(kept: SmallLake) -> None:
         return {row["offset"] for row in found["rows"]}
 
     assert offsets(cause="frame_short") == {2, 3}
-    assert offsets(rule="small") == {1}
+    assert offsets(expectation="small") == {1}
     assert offsets(schema="1") == {1, 5, 6, 7, 8, 9}
     assert offsets(cause="decode_payload", schema="1") == {5, 6}
-    assert offsets(cause="decode_payload", rule="small") == set()
+    assert offsets(cause="decode_payload", expectation="small") == set()
     assert offsets(cause="' OR 1 = 1 --") == set()
     found = jobs.open_records(kept.lake, kept.settings)
     assert (found["rules"], found["schemas"]) == (["small"], ["1"])
@@ -101,7 +101,7 @@ def test_a_lake_without_quarantine_has_no_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("span", ["hour", "day", "week"])
-def test_history_counts_by_cause_and_rule(kept: SmallLake, span: str) -> None:
+def test_history_counts_by_cause_and_expectation(kept: SmallLake, span: str) -> None:
     found = jobs.history(kept.lake, kept.settings, span)
     sums = {name: sum(count for _, count in points) for name, points in found["causes"].items()}
     assert sums == dict(Counter(CAUSES))
@@ -203,7 +203,7 @@ def test_the_jobs_answer_in_a_process_that_writes_nothing(kept: SmallLake) -> No
         "record_detail": {"topic": "t", "topic_id": "id of t", "partition": 0, "offset": 5},
     }
     for job, given in arguments.items():
-        answer = ask(CHILD, {"job": job, "arguments": given, "settings": kept.settings.model_dump_json()}, 60.0)
+        answer = Child().run(CHILD, {"job": job, "arguments": given, "settings": kept.settings.model_dump_json()}, 60.0)
         assert "failed" not in answer, answer
         assert answer.keys() == do({"job": job, "arguments": given, "settings": kept.settings.model_dump_json()}).keys()
     assert sorted(str(path) for path in kept.lake.root.rglob("*")) == before
@@ -242,7 +242,7 @@ def context_of(lake: Lake) -> PageContext:
 
 def test_a_request_waits_for_the_app_and_is_withdrawn(lake: Lake) -> None:
     write_status(lake, at=time.time(), state="stopped")
-    asked = Asked(context_of(lake), "replay", replay_arguments(), dry_run=True)
+    asked = SentRequest(context_of(lake), "replay", replay_arguments(), dry_run=True)
     told: list[str] = []
 
     async def ask_and_withdraw() -> dict[str, Any]:
@@ -258,7 +258,7 @@ def test_a_request_waits_for_the_app_and_is_withdrawn(lake: Lake) -> None:
 
 
 def test_a_request_that_nobody_waits_for_stays(lake: Lake) -> None:
-    asked = Asked(context_of(lake), "replay", replay_arguments())
+    asked = SentRequest(context_of(lake), "replay", replay_arguments())
 
     async def ask_and_leave() -> dict[str, Any]:
         waiting = asyncio.create_task(asked.result(lambda said: None))
@@ -271,7 +271,7 @@ def test_a_request_that_nobody_waits_for_stays(lake: Lake) -> None:
 
 
 def test_a_result_counts_even_if_the_request_was_withdrawn_late(lake: Lake) -> None:
-    asked = Asked(context_of(lake), "replay", replay_arguments())
+    asked = SentRequest(context_of(lake), "replay", replay_arguments())
 
     async def answer_and_withdraw() -> dict[str, Any]:
         waiting = asyncio.create_task(asked.result(lambda said: None))
@@ -283,12 +283,12 @@ def test_a_result_counts_even_if_the_request_was_withdrawn_late(lake: Lake) -> N
     assert asyncio.run(answer_and_withdraw()) == {"candidates": {}}
 
 
-def test_the_progress_of_a_replay_is_said_in_numbers(lake: Lake) -> None:
+def test_the_progress_of_a_replay_is_shown_in_numbers(lake: Lake) -> None:
     write_status(lake, at=time.time())
     told: list[str] = []
 
     async def look() -> dict[str, Any]:
-        waiting = asyncio.create_task(Asked(context_of(lake), "replay", replay_arguments()).result(told.append))
+        waiting = asyncio.create_task(SentRequest(context_of(lake), "replay", replay_arguments()).result(told.append))
         await asyncio.sleep(0.1)
         [request] = requests.pending(lake)
         progress = {
@@ -313,12 +313,12 @@ def test_the_progress_of_a_replay_is_said_in_numbers(lake: Lake) -> None:
     ]
 
 
-def test_a_lake_that_the_page_may_not_write_to_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lake_that_the_page_may_not_write_to_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake(tmp_path / "lake")
     lake.prepare()
     lake.path(Lake.requests).rmdir()
     lake.path(Lake.requests).write_text("a file")
-    found = asyncio.run(Asked(context_of(lake), "replay", {}).result(lambda said: None))
+    found = asyncio.run(SentRequest(context_of(lake), "replay", {}).result(lambda said: None))
     assert found["error"].startswith("the page cannot write to the requests of the lake")
 
 

@@ -19,7 +19,7 @@ from deltalake.schema import ArrayType, PrimitiveType
 from spark_app.model.table_names import TableNames
 from spark_app.page.format import LONGEST, json_value
 from spark_app.page.job import do
-from spark_app.page.queries.asking import CANCELLED, Child
+from spark_app.page.queries.child_process import CANCELLED, Child
 from spark_app.page.views.query.jobs import MOST_BYTES, MOST_ROWS
 from spark_app.page.views.query.view import chart_of, examples, form_of, spelled
 from tests.support.frames import batch_of
@@ -254,7 +254,7 @@ def test_hidden_tables_are_refused(lake: SmallLake, masked: SmallLake, sql: str)
     ],
 )
 def test_memory_is_limited(lake: SmallLake, sql: str) -> None:
-    answer = Child().ask(CHILD, question(lake, sql), 60)
+    answer = Child().run(CHILD, question(lake, sql), 60)
     assert "Memory Error" in answer["failed"] or "ended without an answer" in answer["failed"]
 
 
@@ -267,7 +267,7 @@ def test_memory_is_limited(lake: SmallLake, sql: str) -> None:
 )
 def test_endless_queries_end_in_time(lake: SmallLake, sql: str) -> None:
     began = time.monotonic()
-    assert Child().ask(CHILD, question(lake, sql), 4) == {"failed": "it takes more than 4 s"}
+    assert Child().run(CHILD, question(lake, sql), 4) == {"failed": "it takes more than 4 s"}
     assert time.monotonic() - began < 60
 
 
@@ -275,19 +275,19 @@ def test_a_query_can_be_cancelled(lake: SmallLake) -> None:
     child, began = Child(), time.monotonic()
     threading.Timer(2, child.end).start()
     sql = "SELECT count(*) FROM range(1000000000) a, range(100000) b WHERE a.range * b.range % 7919 = 1"
-    assert child.ask(CHILD, question(lake, sql), 600) == {"failed": CANCELLED}
+    assert child.run(CHILD, question(lake, sql), 600) == {"failed": CANCELLED}
     assert time.monotonic() - began < 120
-    assert child.ask(CHILD, question(lake, "SELECT 1"), 60) == {"failed": CANCELLED}
+    assert child.run(CHILD, question(lake, "SELECT 1"), 60) == {"failed": CANCELLED}
 
 
 def test_the_process_of_a_job_has_limits(tmp_path: Path) -> None:
     code = """
 import resource
-from spark_app.page.queries.asking import reply
+from spark_app.page.queries.child_process import serve_requests
 def answer(asked):
     first = open("/proc/self/oom_score_adj").read()
     return {"limits": [resource.getrlimit(one)[1] for one in asked["of"]], "first": first}
-reply(answer)
+serve_requests(answer)
 """
     (tmp_path / "limited.py").write_text(code)
     of = [resource.RLIMIT_FSIZE, resource.RLIMIT_CPU, resource.RLIMIT_DATA]
@@ -302,7 +302,7 @@ reply(answer)
     assert json.loads(done.stdout) == {"limits": [0, 60, 1 << 30], "first": "1000\n"}
 
 
-def test_a_damaged_table_is_told(lake: SmallLake, tmp_path: Path) -> None:
+def test_a_damaged_table_is_reported(lake: SmallLake, tmp_path: Path) -> None:
     other = SmallLake(tmp_path / "lake", EVENTS)
     other.take(batch_of([event("uno", "g")]))
     for path in (tmp_path / "lake" / UNO).glob("*.parquet"):

@@ -19,12 +19,12 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
 from spark_app.model.events import Event, EventRow
 from spark_app.page import context as page_context
-from spark_app.page.context import PageContext, Rereading
+from spark_app.page.context import PageContext, RepeatedJob
 from spark_app.page.format import utc
 from spark_app.page.job import do
 from spark_app.page.observations import Observations
 from spark_app.page.requests import cancel, pending_requests
-from spark_app.page.views.runs.events import ENDS, GROUPS, LEVELS, QUIET, EventFeed, ToldEvent, details_text, runs_of
+from spark_app.page.views.runs.events import ENDS, GROUPS, LEVELS, QUIET, EventFeed, ShownEvent, details_text, runs_of
 from spark_app.page.views.runs.view import by_minute, steps_text
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
@@ -65,7 +65,7 @@ def small_lake(root: Path) -> SmallLake:
     return lake
 
 
-def test_the_table_tells_events_of_the_asked_groups_and_units(tmp_path: Path) -> None:
+def test_the_table_gives_events_of_the_chosen_groups_and_units(tmp_path: Path) -> None:
     small = small_lake(tmp_path)
     tell(small.lake, "r1", "start", time.time())
     follow(small).call()
@@ -180,12 +180,12 @@ def test_a_line_that_is_no_object_does_not_stop_the_events(tmp_path: Path) -> No
     assert "alert" in kinds(ask(small.lake))
 
 
-def event(run: str, kind: str, at: float, **details: Any) -> ToldEvent:
+def event(run: str, kind: str, at: float, **details: Any) -> ShownEvent:
     level = "ERROR" if details.get("exit_code") in (65, 70) else "INFO"
-    return ToldEvent(f"{run}/{at}", at, kind, level, run, None, "", kind, json.dumps(details))
+    return ShownEvent(f"{run}/{at}", at, kind, level, run, None, "", kind, json.dumps(details))
 
 
-def test_runs_say_how_they_ended() -> None:
+def test_runs_show_how_they_ended() -> None:
     told = [
         event("a", "start", 10.0),
         event("a", "bump", 20.0, exit_code=75),
@@ -209,8 +209,8 @@ def test_runs_say_how_they_ended() -> None:
 
 
 @pytest.mark.parametrize("details", ["", "5", "[]", '{"exit_code": "x"}', '{"exit_code": true}'])
-def test_an_end_without_its_code_is_told_all_the_same(details: str) -> None:
-    end = ToldEvent("r/1", 2.0, "stop", "INFO", "r", None, "", "", details)
+def test_an_end_without_its_code_is_shown_all_the_same(details: str) -> None:
+    end = ShownEvent("r/1", 2.0, "stop", "INFO", "r", None, "", "", details)
     [run] = runs_of([end], {"r": {"units": "x"}}, is_up=True)
     assert (run.how, run.units) == ("stop", 0)
 
@@ -250,7 +250,9 @@ def test_pending_requests_have_progress_and_can_be_cancelled(tmp_path: Path) -> 
     requests.submit(lake, one)
     lake.storage.replace(f"{Lake.requests}/broken.json", b"[")
     [found] = pending_requests(lake, is_up=False)
-    assert found.said == "replay (it only counts): causes frame_magic, asked for by a@b at 2001-09-09 01:46:40 UTC"
+    assert (
+        found.description == "replay (it only counts): causes frame_magic, requested by a@b at 2001-09-09 01:46:40 UTC"
+    )
     assert "app is down" in found.progress
     progress = {"unit": 3, "value": {"resolved": 12, "after": "x"}}
     lake.storage.replace(requests.key_of(one, "progress"), json.dumps(progress).encode())
@@ -260,10 +262,10 @@ def test_pending_requests_have_progress_and_can_be_cancelled(tmp_path: Path) -> 
     assert not lake.storage.exists(requests.key_of(one, "progress"))
     assert "is done" in cancel(lake, one.id)
     lake.storage.replace(f"{Lake.requests}/odd.json", b'{"kind": "replay", "arguments": {}, "asked_at": 1e300}')
-    assert pending_requests(lake, is_up=True)[0].said.startswith("replay, asked for by")
+    assert pending_requests(lake, is_up=True)[0].description.startswith("replay, requested by")
 
 
-def test_a_job_is_asked_again_when_something_changed_or_after_a_failure(
+def test_a_job_runs_again_when_something_changed_or_after_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(tmp_path / "lake")
@@ -273,16 +275,16 @@ def test_a_job_is_asked_again_when_something_changed_or_after_a_failure(
     async def answer(*_: Any, **__: Any) -> dict[str, Any]:
         return answers.pop()
 
-    monkeypatch.setattr(PageContext, "ask", answer)
+    monkeypatch.setattr(PageContext, "run_job", answer)
     now, version = 100.0, 1
     monkeypatch.setattr(page_context.time, "monotonic", lambda: now)
-    reads = Rereading(context, "schemas", lambda: version)
+    reads = RepeatedJob(context, "schemas", lambda: version)
 
     def look(at: float, of: int, *said: dict[str, Any]) -> bool:
-        """Whether the job was asked."""
+        """Whether the job was run."""
         nonlocal now, version
         now, version, answers[:] = at, of, said
-        return asyncio.run(reads.look()) is not None
+        return asyncio.run(reads.run_if_due()) is not None
 
     failed = {"failed": "why"}
     assert look(100, 1, {})

@@ -19,10 +19,10 @@ from spark_app.page.metrics.reading import Reading
 from spark_app.page.views.schemas.view import (
     POLICIES,
     STATES,
-    asked_before,
     difference_rows,
-    held_text,
+    kept_out_text,
     list_row,
+    pending_decisions,
     rows_by_schema,
 )
 from spark_app.protobuf.schemas.ledger import Ledger
@@ -67,7 +67,7 @@ def test_the_list_has_the_newest_first_with_its_findings(answers: Answers, tmp_p
         ("11", "decodable", 0, 0),
         ("guid", "waiting", 0, 0),
     ]
-    assert (answer["unknown"], answer["more"], answer["held"]) == (1, 0, {})
+    assert (answer["unknown"], answer["more"], answer["kept_out"]) == (1, 0, {})
     second = answer["schemas"][1]
     assert (second["subjects"], second["messages"]) == ({"t-value": 2}, ["Event"])
     row = list_row(second, {"uno": 2, "poker": 3})
@@ -79,21 +79,21 @@ def test_records_that_a_change_keeps_out_are_counted(answers: Answers, tmp_path:
     answer = ask(game, "schemas")
     [stopped] = [one for one in answer["schemas"] if one["state"] == "paused"]
     assert stopped["schema"] == "12"
-    assert answer["held"] == {"12": 2}
-    assert held_text("paused", 2) == "2 records wait."
+    assert answer["kept_out"] == {"12": 2}
+    assert kept_out_text("paused", 2) == "2 records wait."
 
 
 def test_records_in_quarantine_are_counted_for_a_schema_that_a_policy_refuses(answers: Answers, tmp_path: Path) -> None:
     game = game_of(answers, tmp_path, rename="quarantine")
     answer = ask(game, "schemas")
     assert [one["schema"] for one in answer["schemas"] if one["state"] == "quarantined"] == ["12"]
-    assert answer["held"] == {"12": 2}
+    assert answer["kept_out"] == {"12": 2}
     quarantine = DeltaTable(str(game.lake.lake.path("quarantine_events"))).to_pyarrow_table()
     coordinates = quarantine.select(["topic", "topic_id", "partition", "offset"])
     write_deltalake(str(game.lake.lake.path("resolved_events")), coordinates.slice(0, 1))  # as a replay does
-    assert ask(game, "schemas")["held"] == {"12": 1}
+    assert ask(game, "schemas")["kept_out"] == {"12": 1}
     next(game.lake.lake.path("resolved_events").glob("*.parquet")).unlink()
-    assert ask(game, "schemas")["held"] is None
+    assert ask(game, "schemas")["kept_out"] is None
 
 
 def test_one_schema_has_the_difference_the_columns_and_the_text(answers: Answers, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_schema_that_is_kept_out_shows_what_a_person_decides_about(
     assert (listed["subjects"], listed["warnings"]) == ({"t-value": 2}, 1)
 
 
-def test_a_schema_that_is_not_there_or_damaged_says_so(answers: Answers, tmp_path: Path) -> None:
+def test_a_schema_that_is_not_there_or_damaged_is_reported(answers: Answers, tmp_path: Path) -> None:
     game = game_of(answers, tmp_path)
     assert ask(game, "schema", schema="99") == {"missing": True}
     entry = game.lake.opened.resolver.ledger.entries[12]
@@ -146,16 +146,16 @@ def test_a_schema_that_is_not_there_or_damaged_says_so(answers: Answers, tmp_pat
 def test_a_decision_that_waits_for_the_app_is_known(answers: Answers, tmp_path: Path) -> None:
     game = game_of(answers, tmp_path, rename="pause")
     lake = game.lake.lake
-    assert asked_before(lake, "12") == []
+    assert pending_decisions(lake, "12") == []
     requests.submit(lake, Request("accept", {"schema": "12", "policy": "alias"}))
     requests.submit(lake, Request("accept", {"schema": "13", "policy": "warn"}))
     requests.submit(lake, Request("replay", {"schema": "12"}))
-    assert asked_before(lake, "12") == ["alias"]
+    assert pending_decisions(lake, "12") == ["alias"]
 
 
 def test_a_lake_without_schemas_has_an_empty_list(answers: Answers, tmp_path: Path) -> None:
     game = Game(answers, tmp_path / "lake", SCORE)
-    assert ask(game, "schemas") == {"schemas": [], "more": 0, "unknown": 0, "held": {}}
+    assert ask(game, "schemas") == {"schemas": [], "more": 0, "unknown": 0, "kept_out": {}}
 
 
 def test_a_thousand_schemas_take_seconds_at_most(answers: Answers, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_thousand_schemas_take_seconds_at_most(answers: Answers, tmp_path: Pat
 
 
 def test_every_state_and_every_policy_of_the_command_is_explained() -> None:
-    assert {*POLICIES} == {one.value for one in Decided}
+    assert {*POLICIES} == {*get_args(Decided)}
     assert {*POLICIES} == {*get_args(Policy)} - {"pause"}
     assert {"decodable", "refused", "waiting"} < {*STATES}
 

@@ -129,7 +129,7 @@ def test_a_page_whose_lake_was_moved_away_ends_and_makes_no_new_one(lake: Lake) 
 
 def test_one_page_serves_a_lake(lake: Lake) -> None:
     with page(lake), pytest.raises(UnreachableError, match="another `protolake page` serves the lake"):
-        PageFiles(lake).take()
+        PageFiles(lake).acquire()
 
 
 def test_a_port_in_use_and_a_lake_that_is_not_there_are_wrong_settings(lake: Lake, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_the_token_is_closed_to_others_whatever_the_umask_is(lake: Lake) -> None
     before = os.umask(0)
     try:
         files = PageFiles(lake)
-        files.take()
+        files.acquire()
         token, made = files.token()
     finally:
         os.umask(before)
@@ -254,7 +254,7 @@ def test_two_host_names_are_refused() -> None:
     assert ask([BEARER, HOST, (b"host", b"evil.example")]) == 403
 
 
-def test_a_health_without_a_status_says_so(lake: Lake) -> None:
+def test_a_health_without_a_status_names_the_problem(lake: Lake) -> None:
     lake.storage.replace(lake.status, json.dumps({"state": 3}).encode())
     with page(lake) as running:
         health = running.get("/health", running.token)

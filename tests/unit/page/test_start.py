@@ -18,7 +18,7 @@ from spark_app.model.table_names import TableNames
 from spark_app.page.alerts.alarm import Alarm
 from spark_app.page.files import PageFiles, make_folders
 from spark_app.page.observations import Observations
-from spark_app.page.views.flow.view import flow_graph
+from spark_app.page.views.flow import flow_graph
 from spark_app.page.widgets import OF_STATE
 from spark_app.settings.models import Settings
 from spark_app.settings.watching import AlertRule, Alerts
@@ -41,7 +41,7 @@ def new_lake(tmp_path: Path) -> Lake:
     return lake
 
 
-def test_prepare_makes_what_a_page_writes_to_and_says_nothing(tmp_path: Path) -> None:
+def test_prepare_makes_what_a_page_writes_to_and_prints_nothing(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "new" / "lake")
     done = protolake("page", "--prepare", "--lake", str(lake.root))
     assert (done.returncode, done.stdout, done.stderr) == (ExitCode.DONE, "", "")
@@ -115,7 +115,7 @@ def test_no_alert_fires_before_there_is_an_app(new_lake: Lake) -> None:
         "full": AlertRule(when="free_bytes > 0"),
     }
     files = PageFiles(new_lake)
-    files.take()
+    files.acquire()
     alarm = Alarm(new_lake, Settings(alerts=Alerts(rules=rules)), files, new_lake.known_identity)
     alarm.step(time.time())
     assert alarm.book.firing() == []
@@ -126,7 +126,7 @@ def test_no_alert_fires_before_there_is_an_app(new_lake: Lake) -> None:
     assert sorted(one["id"] for one in alarm.book.firing()) == [f"{identity}/full/1", f"{identity}/gone/1"]
 
 
-def test_the_views_tell_a_new_lake_from_a_dead_app(new_lake: Lake) -> None:
+def test_the_views_show_a_new_lake_otherwise_than_a_dead_app(new_lake: Lake) -> None:
     observed = Observations(new_lake)
     assert (observed.state, observed.state in OF_STATE) == ("no app yet", True)
     flow = flow_graph(observed, ["t"], TableNames(), ())
@@ -153,7 +153,7 @@ def test_the_graph_and_status_show_a_source_of_files(new_lake: Lake) -> None:
     assert "            a\\n.parquet: it is empty" in lines
 
 
-def test_status_says_where_the_page_is_and_keeps_it_from_programs(lake: Lake) -> None:
+def test_status_prints_where_the_page_is_and_keeps_it_from_programs(lake: Lake) -> None:
     def said(*options: str) -> str:
         done = protolake("status", "--lake", str(lake.root), *options)
         assert done.stderr == ""

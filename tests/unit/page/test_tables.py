@@ -105,7 +105,7 @@ def test_the_newest_rows_are_read_from_the_newest_files_only(answers: Answers, t
     assert do(game.lake, "table", UNO)["rows"] == rows
 
 
-def test_rules_have_the_pass_rates_that_the_events_tell(answers: Answers, tmp_path: Path) -> None:
+def test_expectations_have_the_pass_rates_of_the_events(answers: Answers, tmp_path: Path) -> None:
     game = grown(answers, tmp_path / "lake")
     found = do(game.lake, "table", UNO)
     assert [(one["name"], one["check"], one["action"]) for one in found["rules"]] == [
@@ -125,7 +125,7 @@ def test_the_examples_of_queries_find_the_same(answers: Answers, tmp_path: Path)
     for name, sql in examples(game.lake.lake.tables(), LAYOUT).items():
         question = {"job": "query", "arguments": {"sql": sql}, "settings": game.lake.settings.model_dump_json()}
         found[name] = jobs.do(question)["rows"]
-    assert found["Failing rules"] == [["small", UNO, 12], ["known", UNO, 6]]
+    assert found["Failing expectations"] == [["small", UNO, 12], ["known", UNO, 6]]
     assert sum(rows for _, rows in found["Rows per minute"]) == 54
     assert {level for _, level, _ in found["Newest warnings"]} == {"WARN"}
 
@@ -163,7 +163,7 @@ def test_columns_have_their_fields_and_versions(answers: Answers, tmp_path: Path
     }
 
 
-def test_projected_columns_say_their_expression_without_reading_rows(tmp_path: Path) -> None:
+def test_projected_columns_show_their_expression_without_reading_rows(tmp_path: Path) -> None:
     lake = lake_of(tmp_path / "lake", MASKED)
     lake.take(batch_of([event("uno", "g", device_id="device")]))
     found = do(lake, "lineage", UNO)["columns"]
@@ -186,7 +186,7 @@ def test_projected_columns_say_their_expression_without_reading_rows(tmp_path: P
         ([0, 0, 0], ""),
     ],
 )
-def test_versions_are_told_in_short(has: list[int], text: str) -> None:
+def test_versions_are_named_in_short(has: list[int], text: str) -> None:
     assert versions_text(["v1", "v2", "v3"], [bool(one) for one in has]) == text
 
 
@@ -259,7 +259,7 @@ def test_each_table_has_its_layer_and_neighbours() -> None:
     assert Layer("gold", "uno").neighbours(LAYOUT) == ([UNO], [])
 
 
-def test_a_table_in_trouble_says_which_command_helps(lake: Lake) -> None:
+def test_a_table_in_trouble_names_the_command_that_helps(lake: Lake) -> None:
     pause = {"rows": 17, "rule": "small", "record": "t/0@12"}
     gold = {"gold_uno_player_agg": "no space"}
     tables = {"uno": {"silver": 9, "gold": 3}}
@@ -269,7 +269,7 @@ def test_a_table_in_trouble_says_which_command_helps(lake: Lake) -> None:
     silver, failed = Layer("silver", "uno"), Layer("gold", "uno")
     assert figures(observed, LAYOUT, silver)["rows"] == "9"
     assert figures(observed, LAYOUT, failed) == {"rows": "3", "gold": "failed"}
-    assert "17 rows wait: the record t/0@12 fails the rule small" in trouble(observed, silver, UNO)
+    assert "17 rows wait: the record t/0@12 fails the expectation small" in trouble(observed, silver, UNO)
     assert "./scripts/protolake resume uno --failing quarantine" in trouble(observed, silver, UNO)
     assert "no space" in trouble(observed, failed, "gold_uno_player_agg")
     assert trouble(observed, Layer("silver", "poker"), "silver_poker_events") == ""

@@ -36,13 +36,13 @@ def test_names_are_never_markup(tab: Client) -> None:
     assert not any("onload" in name for element in tab.elements.values() for name in element.props)
 
 
-def test_a_failed_job_is_told_aloud_in_lines_and_without_control_characters(tab: Client) -> None:
+def test_a_failed_job_is_announced_in_lines_and_without_control_characters(tab: Client) -> None:
     line = widgets.status("It is read ...").props("data-testid=line")
     assert line.props["role"] == "status"
     assert widgets.failure("It cannot be read", f"{HOSTILE}\nmore", line) is line
     assert line.text == 'It cannot be read: a" onload="x\\x1b[31m\\u202e\nmore'
     assert (line.props["role"], list(line.classes)) == ("alert", ["trouble"])
-    widgets.say(line, "It is read.")
+    widgets.set_status(line, "It is read.")
     assert (line.text, line.props["role"], list(line.classes)) == ("It is read.", "status", ["faint"])
     assert line.props["data-testid"] == "line"
     own = widgets.failure("It cannot be read", "why")

@@ -20,7 +20,7 @@ GOOGLE = PROTO3 + "package google.protobuf; message M { %s t = 1; } message %s {
 
 
 def use(descriptor_set: bytes, payload: bytes) -> int:
-    """What the driver and a worker do with a schema; gives the number of rows placed."""
+    """What the driver and a worker do with a schema; gives the number of rows written."""
     message_schemas(descriptor_set)
     decoder = decoder_for(Decodable(1, descriptor_set, digest(descriptor_set)), (0,))
     assert decoder is not None

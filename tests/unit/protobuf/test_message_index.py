@@ -82,7 +82,7 @@ def lake_of(root: Path, writer: str, answers: Answers, rule: str, **decode: Any)
     return SmallLake(root, decodable(resolve(registry(answers), 1, CAPS), None), **BY_MESSAGE, decode=decode)
 
 
-def placed(lake: SmallLake, table: str) -> list[dict[str, Any]]:
+def landed(lake: SmallLake, table: str) -> list[dict[str, Any]]:
     rows = pl.read_delta(str(lake.lake.path(table))) if lake.lake.path(table).exists() else pl.DataFrame()
     return rows.drop([name for name in rows.columns if name[0] == "_" and name != "_offset"]).to_dicts()
 
@@ -104,8 +104,8 @@ def test_each_message_of_each_writer_lands_in_its_own_table(
     lake = SmallLake(tmp_path, decodable(resolved, None), **BY_MESSAGE, decode=decode)
     lake.take(batch_of([bytes.fromhex(CASES[writer]["values"][name]) for name in (PLACED, CANCELLED)]))
     event = {"game_name": "uno", "gamer_id": "g1", "amount": 5}
-    assert placed(lake, "silver_placed_events") == [event | {"_offset": 0}]
-    assert placed(lake, "silver_cancelled_events") == [event | {"reason": "late", "_offset": 1}]
+    assert landed(lake, "silver_placed_events") == [event | {"_offset": 0}]
+    assert landed(lake, "silver_cancelled_events") == [event | {"reason": "late", "_offset": 1}]
     assert quarantined(lake) == []
     assert lake.audit().faults() == {}
 
@@ -132,7 +132,7 @@ def test_what_another_numbering_would_read_is_quarantined_and_names_the_setting(
     assert [offset for offset, _, _ in found] == ([0, 1] if writer == "JavaScript" else [1])
     assert {cause for _, cause, _ in found} == {"schema_index"}
     assert all('decode.message_index is "registered"' in detail for _, _, detail in found)
-    assert placed(lake, "silver_placed_events") == []
+    assert landed(lake, "silver_placed_events") == []
     assert lake.audit().faults() == {}
 
 
@@ -256,8 +256,8 @@ def old_lake(root: Path) -> Lake:
         frame(1, kinds[CANCELLED](game_name="uno", gamer_id="g", reason="x").SerializeToString(), (0, 1)),
     ]
     again.take(batch_of(values))
-    assert [row["_offset"] for row in placed(again, "silver_placed_events")] == [0, 2]
-    assert [row["_offset"] for row in placed(again, "silver_cancelled_events")] == [1]
+    assert [row["_offset"] for row in landed(again, "silver_placed_events")] == [0, 2]
+    assert [row["_offset"] for row in landed(again, "silver_cancelled_events")] == [1]
     assert again.audit().faults() == {}
     return again.lake
 

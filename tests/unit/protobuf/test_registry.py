@@ -1,4 +1,4 @@
-"""What registries and gateways answer: only a registry's clear word settles an id, all else waits."""
+"""Responses of registries and gateways: only a registry's clear word resolves an id, all else waits."""
 
 import json
 from collections.abc import Iterator

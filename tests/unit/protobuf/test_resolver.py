@@ -157,7 +157,7 @@ def test_schemas_that_only_records_know_are_met_without_a_pass(answers: Answers,
 
 @pytest.mark.usefixtures("only_cpu_counts")
 def test_a_batch_does_not_wait_for_a_bomb(answers: Answers, tmp_path: Path) -> None:
-    """Its records wait; the others' schemas are settled, and the bomb is, once, when it has gone off."""
+    """Its records wait; the others' schemas are resolved, and the bomb is, once, when it has gone off."""
     answers.schema(5, BOMBS["reserved numbers"]().texts[ROOT])
     answers.schema(6, PROTO3 + "message M { string x = 1; }")
     schemas = desk(answers, tmp_path, resolve_timeout_s=0.5)

@@ -15,7 +15,7 @@ from tests.support.answers import Answers
 from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake
 from tests.support.protos import CAPS, PROTO3, compile_text, message_class
-from tests.unit.protobuf.test_message_index import BY_MESSAGE, decodable, message, placed, quarantined, registry
+from tests.unit.protobuf.test_message_index import BY_MESSAGE, decodable, landed, message, quarantined, registry
 
 
 def serialized(file: FileDescriptorProto) -> str:
@@ -138,8 +138,8 @@ def test_a_file_that_only_imports_publicly_has_the_messages_of_what_it_imports(
     assert resolved.form == "text"
     lake = SmallLake(tmp_path, decodable(resolved, None), **BY_MESSAGE)
     lake.take(batch_of([frame(1, b"\x08\x05", (0,)), frame(1, b"\x0a\x01z", (1,)), frame(1, b"", (2,))]))
-    assert [row["x"] for row in placed(lake, "silver_one_events")] == [5]
-    assert [row["y"] for row in placed(lake, "silver_two_events")] == ["z"]
+    assert [row["x"] for row in landed(lake, "silver_one_events")] == [5]
+    assert [row["y"] for row in landed(lake, "silver_two_events")] == ["z"]
     assert [(offset, cause) for offset, cause, _ in quarantined(lake)] == [(2, "schema_index")]
     assert lake.audit().faults() == {}
 

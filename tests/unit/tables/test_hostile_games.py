@@ -1,4 +1,4 @@
-"""A thousand hostile routing values through the pass, settled and passed again: no folder but the allowed ones."""
+"""A thousand hostile routing values through a task, admitted and run again: no folder but the allowed ones."""
 
 import random
 from dataclasses import replace

@@ -53,8 +53,8 @@ def test_the_log_tells_what_a_file_waits_for_and_only_others_are_read(
     found.read_counts()
     assert [(file.kind, file.rows) for file in found.files] == [("7", 2), (None, 3), (MIXED, 2), (GUID, 2), (MIXED, 3)]
     assert len(read) == 3
-    settled = pa.array([None, "8"], pa.string())
-    assert [file.count(settled) for file in found.files] == [0, 3, 1, 0, 2]
+    schemas = pa.array([None, "8"], pa.string())
+    assert [file.count(schemas) for file in found.files] == [0, 3, 1, 0, 2]
     found.refresh()
     found.read_counts()
     assert len(read) == 3

@@ -80,11 +80,11 @@ def test_a_lake_on_a_full_disk_is_no_wrong_setting(disk: Path) -> None:
 def test_who_waits_for_room_says_so_and_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, stop = open_lake(tmp_path), threading.Event()
     status = Status(lake, TableNames())
-    room = DiskSpaceGuard(lake, 1 << 60, status, stop)
+    disk = DiskSpaceGuard(lake, 1 << 60, status, stop)
     monkeypatch.setattr("spark_app.units.driver.disk_space.WAIT_S", 0.01)
     threading.Timer(0.2, stop.set).start()
     with pytest.raises(StopRequested):
-        room.wait()
+        disk.wait()
     assert status.value["state"] == "waiting"
     assert f"no space left at {tmp_path}" in status.value["reason"]
     DiskSpaceGuard(lake, 1, status, threading.Event()).wait(OSError(errno.ENOSPC, "No space left on device"))
@@ -100,13 +100,13 @@ def test_who_holds_what_discarding_takes_may_wait_for_room(tmp_path: Path, monke
         discarded.append(1)
         unit_lock.release()
 
-    room = DiskSpaceGuard(lake, 1, Status(lake, TableNames()), threading.Event(), discard)
+    disk = DiskSpaceGuard(lake, 1, Status(lake, TableNames()), threading.Event(), discard)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with unit_lock:
-        room.wait(full)
+        disk.wait(full)
     assert discarded == []
     failures = [full, full]
-    assert room.retry(lambda: raise_one(failures) if failures else "done") == "done"
+    assert disk.retry(lambda: raise_one(failures) if failures else "done") == "done"
     assert discarded == [1, 1]
 
 

@@ -63,8 +63,8 @@ def streaming(root: Path, first: int | None = 0, kafka: KafkaSettings | None = N
     opened.units.manifests.commit(unit)
     opened.units.committer.apply(unit)
     status, stop = Status(lake, opened.settings.tables.layout), threading.Event()
-    room = DiskSpaceGuard(lake, 1, status, stop)
-    run = RunContext(status, room, stop, threading.Lock())
+    disk = DiskSpaceGuard(lake, 1, status, stop)
+    run = RunContext(status, disk, stop, threading.Lock())
     ingest = Ingest(opened, None, run, None)  # type: ignore[arg-type]
     brokers: Any = Brokers(first)
     topic_check = TopicCheck(opened, brokers)

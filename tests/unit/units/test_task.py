@@ -1,4 +1,4 @@
-"""The pass as a whole, without Spark: mixed records in, real Parquet files out, each record placed once."""
+"""A whole task, without Spark: mixed records in, real Parquet files out, each record in one table."""
 
 import itertools
 import json

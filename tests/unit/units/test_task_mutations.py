@@ -1,7 +1,7 @@
 """Mutated frames through the whole pass: each ends once, as the row that Google's parser reads or with its cause.
 
 What a frame is, is told by Confluent's own code. PROTOLAKE_TEST_FRAMES says how many; a million at most are judged one
-by one, of more an even share. That each is in bronze and placed once is looked at for all of them.
+by one, of more an even share. That each is in bronze and in one other table is checked for all of them.
 """
 
 import functools
@@ -108,7 +108,7 @@ def mutated(dice: random.Random, count: int) -> list[bytes]:
 
 
 def land(folder: Path, values: list[bytes]) -> dict[str, pa.Table]:
-    """The tables after a pass over the values, at offsets from 0 on; each is in bronze, and placed, once."""
+    """The tables after a task with the values, at offsets from 0 on; each is in bronze, and in one other table."""
     plan = TaskPlan(LocalStorage(folder), "part-0-a", LAYOUT, ROUTING, {"t": "i"}, 1, defer_new=True)
     batches = [batch_of(values[first : first + BATCH], first) for first in range(0, len(values), BATCH)]
     report = task.run(iter(batches), plan, CATALOG, "0")

@@ -15,7 +15,7 @@ from spark_app.page.queries.locked_tables import connect, open_tables
 from spark_app.settings.models import Settings
 
 MOST_ROWS = 200
-MOST_CHOICES = 100  # schemas and rules to filter by
+MOST_CHOICES = 100  # schemas and expectations to filter by
 LONGEST_DETAIL = 300
 FRAMED = "coalesce({}::VARCHAR, {})"
 SAME = " AND ".join(f"q.{name} IS NOT DISTINCT FROM r.{name}" for name in COORDINATES)
@@ -25,25 +25,27 @@ OTHERS = "others"
 # A later release may write details that are no JSON.
 QUERY = """
 SELECT kind, epoch(happened_at)::BIGINT // $bar * $bar AS at,
-    if(kind = 'rule', said->>'$.rule', said->>'$.cause') AS name,
-    sum(try_cast(if(kind = 'rule', said->>'$.failed', said->>'$.count') AS BIGINT)) AS records
-FROM (SELECT *, if(json_valid(details), details, '{}') AS said FROM %s
+    if(kind = 'rule', facts->>'$.rule', facts->>'$.cause') AS name,
+    sum(try_cast(if(kind = 'rule', facts->>'$.failed', facts->>'$.count') AS BIGINT)) AS records
+FROM (SELECT *, if(json_valid(details), details, '{}') AS facts FROM %s
     WHERE kind IN ('quarantine', 'rule') AND happened_at >= to_timestamp($since) AND happened_at < to_timestamp($until))
 GROUP BY ALL
 """
 
 
-def open_records(lake: Lake, settings: Settings, cause: str = "", rule: str = "", schema: str = "") -> dict[str, Any]:
+def open_records(
+    lake: Lake, settings: Settings, cause: str = "", expectation: str = "", schema: str = ""
+) -> dict[str, Any]:
     """{"rows": newest first, "open": records that match, "causes": cause -> open records, "rules", "schemas"}; a row
     has its time "at" in seconds since 1970. An empty filter selects all."""
     rows = OpenRows(lake, settings)
     if not rows.exist:
         return {"rows": [], "open": 0, "causes": {}, "rules": [], "schemas": []}
     framed = FRAMED.format(rows.column("schema_id"), rows.column("schema_guid"))
-    refused, rules = rows.column("refused_schema"), rows.column("rules")
+    refused, failed = rows.column("refused_schema"), rows.column("rules")
     conditions = {
         "q.cause = ?": [cause],
-        f"list_contains({rules}::VARCHAR[], ?)": [rule],
+        f"list_contains({failed}::VARCHAR[], ?)": [expectation],
         f"({framed} = ? OR {refused} = ?)": [schema, schema],
     }
     chosen = {condition: values for condition, values in conditions.items() if values[0]}
@@ -55,7 +57,7 @@ def open_records(lake: Lake, settings: Settings, cause: str = "", rule: str = ""
         "rows": found,
         "open": rows.select("count(*)", where, *values)[0][0] if chosen else sum(causes.values()),
         "causes": causes,
-        "rules": [] if rules == "NULL" else _most(rows, f"unnest({rules})"),
+        "rules": [] if failed == "NULL" else _most(rows, f"unnest({failed})"),
         "schemas": _most(rows, f"coalesce({refused}, {framed})"),
     }
 
@@ -76,10 +78,10 @@ def _rows(rows: OpenRows, framed: str, where: str, values: list[str], clear: boo
             "offset": offset,
             "at": at,
             "cause": cause or "",
-            "detail": escaped(said or ""),
+            "detail": escaped(text or ""),
             "schema": refused or schema or "",
         }
-        for topic, topic_id, partition, offset, at, cause, said, schema, refused in found
+        for topic, topic_id, partition, offset, at, cause, text, schema, refused in found
     ]
 
 
@@ -90,7 +92,7 @@ def _most(rows: OpenRows, value: str) -> list[str]:
 
 
 class OpenRows:
-    """Rows of quarantine in DuckDB, without those that a replay has placed.
+    """Rows of quarantine in DuckDB, without those that a replay has inserted.
 
     Attributes:
         exist: whether the lake has a quarantine.
@@ -106,21 +108,21 @@ class OpenRows:
         open_tables(self._con, lake, there)
         self._columns = frozenset(self._con.table(layout.quarantine).columns)
         self._all = f"FROM {quoted(layout.quarantine)} q"
-        placed = layout.resolved in there
-        self._open = f"{self._all} ANTI JOIN {quoted(layout.resolved)} r ON {SAME}" if placed else self._all
+        replayed = layout.resolved in there
+        self._open = f"{self._all} ANTI JOIN {quoted(layout.resolved)} r ON {SAME}" if replayed else self._all
 
     def column(self, name: str) -> str:
         """The column; NULL if no record has it yet."""
         return f"q.{quoted(name)}" if name in self._columns else "NULL"
 
-    def select(self, what: str, behind: str = "", *values: Any, placed: bool = False) -> list[tuple[Any, ...]]:
+    def select(self, what: str, behind: str = "", *values: Any, replayed: bool = False) -> list[tuple[Any, ...]]:
         """The rows of a SELECT.
 
         Args:
             behind: what follows the tables, with a ? for each value.
-            placed: also the records that a replay has placed.
+            replayed: also the records that a replay has inserted.
         """
-        return self._con.execute(f"SELECT {what} {self._all if placed else self._open} {behind}", values).fetchall()
+        return self._con.execute(f"SELECT {what} {self._all if replayed else self._open} {behind}", values).fetchall()
 
 
 def history(lake: Lake, settings: Settings, span: str) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def record_detail(
     names = [*FACTS, "rules", *(RAW if clear else ())]
     columns = ", ".join(rows.column(name) for name in names) if rows.exist else ""
     times = "epoch_us(q.quarantined_at) / 1e6, epoch_us(q.timestamp) / 1e6"
-    found = rows.select(f"{times}, {columns}", *where, placed=True) if rows.exist else []
+    found = rows.select(f"{times}, {columns}", *where, replayed=True) if rows.exist else []
     if not found:
         return {"failed": "the table of quarantine has this record no more"}
     quarantined_at, produced_at, *values = found[0]
@@ -76,7 +76,7 @@ def record_detail(
         "table": row["table"],
         "definition": row["definition"],
     }
-    said = {
+    found_values = {
         "cause": row["cause"] or "",
         "rules": [escaped(str(rule)) for rule in row["rules"] or ()],
         "times": {"quarantined at": quarantined_at, "produced at": produced_at},
@@ -84,7 +84,7 @@ def record_detail(
         "is_open": bool(rows.select("1", *where)),
         "hidden": not clear,
     }
-    return said | (_raw(lake, settings, row) if clear else {})
+    return found_values | (_raw(lake, settings, row) if clear else {})
 
 
 def _raw(lake: Lake, settings: Settings, row: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _header_value(data: bytes) -> str:
 
 @dataclass
 class Part:
-    """What is known of one value: the record's, its key's, or the payload of a wrapper.
+    """The facts about one value: the record's, its key's, or the payload of a wrapper.
 
     Attributes:
         title: which one it is.
@@ -167,7 +167,7 @@ class FramedValue:
         self._unframed_message = decode.unframed_message
 
     def parts(self, value: bytes, headers: str | None, is_key: bool = False) -> list[dict[str, Any]]:
-        """What a value says: one part, or two if it is a wrapper of another value."""
+        """The facts about a value: one part, or two if it is a wrapper of another value."""
         header = framing.KEY_HEADER if is_key else framing.VALUE_HEADER
         frames = framing.split(pa.array([value], pa.binary()), pa.array([headers], pa.string()), header, self._bare())
         part, message = self._read("key" if is_key else "value", value, frames)
@@ -180,7 +180,7 @@ class FramedValue:
             return None
         try:
             return self._unframed, self._ledger.index_of(self._unframed, self._unframed_message)
-        except ContractError:  # a file of the ledger is damaged, which `_class_of` tells
+        except ContractError:  # a file of the ledger is damaged, which `_class_of` reports
             return self._unframed, framing.FIRST_MESSAGE
 
     def _unwrapped(self, message: Message) -> Part | None:
@@ -238,7 +238,7 @@ class FramedValue:
 
 
 def _decode(payload: bytes, body: int, size: int, kind: type[Message], part: Part) -> Message:
-    """The message of what can be read, which is told in `part`, too.
+    """The message of what can be read, which `part` describes, too.
 
     Args:
         body: the first byte of the payload in the value.
@@ -352,7 +352,7 @@ class Stop:
 
 
 class NoField(Exception):
-    """The bytes are no field; the text says why."""
+    """The bytes are no field; the text is the reason."""
 
 
 def readable(data: bytes, message: type[Message]) -> tuple[bytes, Stop | None]:
@@ -438,10 +438,10 @@ def _tag(data: bytes, at: int) -> tuple[int, int, int]:
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
-    for place, byte in enumerate(data[at : at + LONGEST_VARINT]):
-        value |= (byte & 0x7F) << 7 * place
+    for position, byte in enumerate(data[at : at + LONGEST_VARINT]):
+        value |= (byte & 0x7F) << 7 * position
         if byte < 0x80:
-            return value, at + place + 1
+            return value, at + position + 1
     longest = len(data) - at >= LONGEST_VARINT
     raise NoField(f"a number has more than {LONGEST_VARINT} bytes" if longest else "the bytes end within a number")
 

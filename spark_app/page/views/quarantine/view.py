@@ -1,4 +1,4 @@
-"""The records that could not be placed: by cause and rule over time, each with its bytes, and their replay."""
+"""The records in quarantine: by cause and expectation over time, each with its bytes, and their replay."""
 
 from __future__ import annotations
 
@@ -13,14 +13,28 @@ from spark_app.page.clear_text import HIDDEN, shows_clear_text
 from spark_app.page.context import PageContext, live
 from spark_app.page.format import amount, reason, size, utc
 from spark_app.page.requests import RequestLine
-from spark_app.page.widgets import cells, draw, failure, figure, heading, preformatted, redrawn, say, status, table
+from spark_app.page.widgets import (
+    cells,
+    draw,
+    failure,
+    figure,
+    heading,
+    preformatted,
+    redrawn,
+    set_status,
+    status,
+    table,
+)
 from spark_app.recovery.requests import replay_arguments, selects_some
 from spark_app.recovery.result_text import replay_lines
 
 ROWS_PER_PAGE = 25
-BY_RULES = ("", Cause.EXPECT_FAILED.value)  # the causes of records that fail a rule
+BY_EXPECTATIONS = ("", Cause.EXPECT_FAILED.value)  # the causes of records that fail an expectation
 SPANS = {"hour": "last hour", "day": "last day", "week": "last week"}
-TITLES = {"causes": "records that came into quarantine", "rules": "rows that failed a rule, whatever its action"}
+TITLES = {
+    "causes": "records that came into quarantine",
+    "rules": "rows that failed an expectation, whatever its action",
+}
 GRID = "display: grid; grid-template-columns: repeat(auto-fit, minmax(420px, 1fr)); gap: 16px"
 ON_ONE_LINE = "white-space: nowrap"
 COLUMNS: list[dict[str, Any]] = [
@@ -42,7 +56,7 @@ OFFSET = """flat dense no-caps color=primary :label="String(props.value)"
 COORDINATES = ("topic", "topic_id", "partition", "offset")
 WIDTH = "width: min(1100px, 94vw); max-width: none"
 FACTS = "display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; overflow-wrap: anywhere"
-COUNTED = "The dry run has counted the records that match. Only the replay shows how many can be placed."
+COUNTED = "The dry run has counted the records that match. Only the replay shows how many can be inserted."
 
 
 def show(context: PageContext) -> None:
@@ -56,15 +70,15 @@ def show(context: PageContext) -> None:
 
 
 def _causes(context: PageContext) -> None:
-    """The open records of each cause, as the app says."""
+    """The open records of each cause, of the app's status."""
 
     def draw_counts(counts: Mapping[str, float]) -> None:
         figure("open records", amount(sum(counts.values())))
         for cause, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
             figure(cause, amount(count), reason(cause))
 
-    place = ui.element("div").classes("figures").props('data-testid="causes"')
-    live(context, redrawn(place, lambda: context.observed.newest.counts("quarantine"), draw_counts))
+    figures = ui.element("div").classes("figures").props('data-testid="causes"')
+    live(context, redrawn(figures, lambda: context.observed.newest.counts("quarantine"), draw_counts))
 
 
 class _History:
@@ -79,11 +93,11 @@ class _History:
                 ui.space()
                 self._span = ui.toggle(SPANS, value="hour", on_change=self.load)
                 self._span.props('no-caps unelevated padding="4px 12px" aria-label="Span"')
-            self._said = status()
+            self._status = status()
             with ui.element("div").classes("full-width").style(GRID):
                 for key, nothing in (
                     ("causes", "No record was quarantined in this time."),
-                    ("rules", "No row failed a rule in this time."),
+                    ("rules", "No row failed an expectation in this time."),
                 ):
                     with ui.element("div").style("min-width: 0"):
                         chart = ui.echart(charts.bars(TITLES[key], {}), renderer="svg").style("height: 240px")
@@ -94,16 +108,16 @@ class _History:
 
     async def load(self) -> None:
         span = self._span.value
-        answer = await self._context.ask("quarantine_history", span=span)
+        result = await self._context.run_job("quarantine_history", span=span)
         if span != self._span.value:
             return
-        if "failed" in answer:
-            failure("The events cannot be read", answer["failed"], self._said)
+        if "failed" in result:
+            failure("The events cannot be read", result["failed"], self._status)
         else:
-            say(self._said, "")
+            set_status(self._status, "")
         for key, (chart, nothing) in self._charts.items():
-            series = answer.get(key, {})
-            nothing.set_visibility(not series and "failed" not in answer)
+            series = result.get(key, {})
+            nothing.set_visibility(not series and "failed" not in result)
             chart.set_visibility(bool(series))
             draw(chart, charts.bars(TITLES[key], series))
 
@@ -115,21 +129,21 @@ class _Records:
         self._context = context
         self._history = history
         self._found: list[dict[str, Any]] = []
-        self._asked = 0
+        self._reads = 0
         self._counts = context.observed.newest.counts("quarantine")
         self._detail = RecordDialog(context)
         self._replay = ReplayDialog(context, self.load)
         with ui.column().classes("full-width"):
             heading("Open records", 2)
             with ui.row().classes("full-width items-center"):
-                self._filters = {name: self._select(name) for name in ("cause", "rule", "schema")}
+                self._filters = {name: self._select(name) for name in ("cause", "expectation", "schema")}
                 ui.space()
                 self._refresh = ui.button("Refresh", icon="refresh", on_click=self._read_again).props("flat no-caps")
                 replay = ui.button("Replay …", icon="replay", on_click=self._open_replay)
                 replay.props("unelevated no-caps color=primary")
             self._meaning = ui.label()
             self._meaning.set_visibility(False)
-            self._said = status().props('data-testid="records"')
+            self._status = status().props('data-testid="records"')
             self._table = self._make_table()
         live(context, self._look)
         ui.timer(0, self.load, once=True)
@@ -147,21 +161,21 @@ class _Records:
         return found
 
     async def load(self) -> None:
-        """Read the table. An answer to older filters is thrown away."""
-        self._asked += 1
-        asked, counts = self._asked, self._context.observed.newest.counts("quarantine")
-        say(self._said, "The records are read ...")
-        answer = await self._context.ask("open_records", **self.chosen)
-        if asked != self._asked:
+        """Read the table. A result for older filters is thrown away."""
+        self._reads += 1
+        number, counts = self._reads, self._context.observed.newest.counts("quarantine")
+        set_status(self._status, "The records are read ...")
+        result = await self._context.run_job("open_records", **self.chosen)
+        if number != self._reads:
             return
         self._counts = counts
         self._look()
-        if "failed" in answer:
-            failure("The records cannot be read", answer["failed"], self._said)
+        if "failed" in result:
+            failure("The records cannot be read", result["failed"], self._status)
             return
-        self._found = answer["rows"]
-        self._offer(answer)
-        say(self._said, _sum(answer["open"], len(self._found), any(self.chosen.values())))
+        self._found = result["rows"]
+        self._offer(result)
+        set_status(self._status, _sum(result["open"], len(self._found), any(self.chosen.values())))
         self._table.rows = [_row(number, found) for number, found in enumerate(self._found)]
 
     async def _read_again(self) -> None:
@@ -172,27 +186,29 @@ class _Records:
     def chosen(self) -> dict[str, Any]:
         return {name: select.value or "" for name, select in self._filters.items()}
 
-    def _offer(self, answer: dict[str, Any]) -> None:
-        """What may be filtered by, and what is chosen now, even if no record is left of it."""
-        causes = sorted(answer["causes"].items(), key=lambda each: (-each[1], each[0]))
+    def _offer(self, result: dict[str, Any]) -> None:
+        """Offer the filters, and what is chosen now, even if no record is left of it."""
+        causes = sorted(result["causes"].items(), key=lambda each: (-each[1], each[0]))
         offered = {
             "cause": {cause: f"{cause} ({amount(count)})" for cause, count in causes},
-            "rule": {name: name for name in answer["rules"]},
-            "schema": {name: name for name in answer["schemas"]},
+            "expectation": {name: name for name in result["rules"]},
+            "schema": {name: name for name in result["schemas"]},
         }
         for name, select in self._filters.items():
             now = {select.value: select.value} if select.value else {}
             options = now | offered[name]
             if select.options != options:
                 select.set_options(options)
-        self._filters["rule"].set_visibility(bool(offered["rule"]) and self.chosen["cause"] in BY_RULES)
+        self._filters["expectation"].set_visibility(
+            bool(offered["expectation"]) and self.chosen["cause"] in BY_EXPECTATIONS
+        )
 
     async def _filtered(self) -> None:
-        cause, rule = self.chosen["cause"], self._filters["rule"]
+        cause, expectation = self.chosen["cause"], self._filters["expectation"]
         self._meaning.set_text(reason(cause) if cause else "")
         self._meaning.set_visibility(bool(cause))
-        if rule.value and cause not in BY_RULES:
-            rule.set_value(None)  # calls this again
+        if expectation.value and cause not in BY_EXPECTATIONS:
+            expectation.set_value(None)  # calls this again
             return
         await self.load()
 
@@ -219,8 +235,8 @@ def _row(number: int, found: dict[str, Any]) -> dict[str, Any]:
 def _sum(count: int, shown: int, filtered: bool) -> str:
     if not count:
         return "No open record matches." if filtered else "No record is open."
-    said = f"{amount(count)} open record{'' if count == 1 else 's'}"
-    return f"{said}." if shown == count else f"{said}; the newest {amount(shown)} are shown."
+    found = f"{amount(count)} open record{'' if count == 1 else 's'}"
+    return f"{found}." if shown == count else f"{found}; the newest {amount(shown)} are shown."
 
 
 class RecordDialog:
@@ -228,60 +244,60 @@ class RecordDialog:
 
     def __init__(self, context: PageContext):
         self._context = context
-        self._asked = 0
+        self._reads = 0
         with ui.dialog() as self._dialog, ui.card().style(WIDTH).props('data-testid="record"'):
             with ui.row().classes("full-width items-center no-wrap"):
                 self._title = heading("", 2)
                 ui.space()
                 close = ui.button(icon="close", on_click=self._dialog.close)
                 close.props('flat round dense aria-label="Close"')
-            self._place = ui.column().classes("full-width").style("gap: 16px")
+            self._content = ui.column().classes("full-width").style("gap: 16px")
 
     async def show(self, record: dict[str, Any]) -> None:
         """`record`: a row of the job `open_records`."""
-        self._asked += 1
-        asked = self._asked
+        self._reads += 1
+        number = self._reads
         self._title.set_text(f"{record['topic']}/{record['partition']}@{record['offset']}")
-        self._place.clear()
-        with self._place:
+        self._content.clear()
+        with self._content:
             status("The record is read ...")
         self._dialog.set_value(True)
-        answer = await self._context.ask("record_detail", **{name: record[name] for name in COORDINATES})
-        if asked != self._asked:
+        result = await self._context.run_job("record_detail", **{name: record[name] for name in COORDINATES})
+        if number != self._reads:
             return
-        self._place.clear()
-        with self._place:
-            if "failed" in answer:
-                failure("The record cannot be shown", answer["failed"])
+        self._content.clear()
+        with self._content:
+            if "failed" in result:
+                failure("The record cannot be shown", result["failed"])
             else:
-                _draw(answer)
+                _draw(result)
 
 
-def _draw(answer: dict[str, Any]) -> None:
-    ui.label(reason(answer["cause"], answer.get("detail", ""))).classes("trouble").props('data-testid="reason"')
-    if not answer["is_open"]:
-        ui.label("A replay has placed this record meanwhile.")
-    times = {f"{name}, UTC": utc(at) for name, at in answer["times"].items() if at is not None}
-    facts = {"cause": answer["cause"]} | times | answer["facts"]
-    facts |= {"rules that it fails": ", ".join(answer["rules"])} if answer["rules"] else {}
+def _draw(result: dict[str, Any]) -> None:
+    ui.label(reason(result["cause"], result.get("detail", ""))).classes("trouble").props('data-testid="reason"')
+    if not result["is_open"]:
+        ui.label("A replay has inserted this record meanwhile.")
+    times = {f"{name}, UTC": utc(at) for name, at in result["times"].items() if at is not None}
+    facts = {"cause": result["cause"]} | times | result["facts"]
+    facts |= {"expectations that it fails": ", ".join(result["rules"])} if result["rules"] else {}
     _pairs(facts.items())
-    if answer["hidden"]:
+    if result["hidden"]:
         ui.label(HIDDEN)
         return
-    for part in answer["parts"]:
+    for part in result["parts"]:
         with _section(f"Decoded {part['title']}" + (f": {part['message']}" if part["message"] else "")):
             for sentence in part["said"]:
                 ui.label(sentence)
             if part["text"]:
                 preformatted(part["text"], f"decoded {part['title']}")
-    if answer["omitted"]:
+    if result["omitted"]:
         with _section("Value"):
-            ui.label(f"Only its size and digest are kept: {answer['omitted']}").style("overflow-wrap: anywhere")
+            ui.label(f"Only its size and digest are kept: {result['omitted']}").style("overflow-wrap: anywhere")
     else:
-        _bytes("Value", answer["value"])
-    _bytes("Key", answer["key"])
+        _bytes("Value", result["value"])
+    _bytes("Key", result["key"])
     with _section("Headers"):
-        _pairs(answer["headers"]) if answer["headers"] else ui.label("The record has no headers.")
+        _pairs(result["headers"]) if result["headers"] else ui.label("The record has no headers.")
 
 
 def _section(title: str) -> ui.column:
@@ -329,36 +345,36 @@ class ReplayDialog:
                 self._replay.props("unelevated no-caps color=primary")
         self._dialog.on("hide", self._request.end)
 
-    async def show(self, cause: str, rule: str, schema: str) -> None:
+    async def show(self, cause: str, expectation: str, schema: str) -> None:
         """Open it with the filters of the view; an empty one selects all."""
-        filters = {"cause": cause, "rule": rule, "schema": schema}
+        filters = {"cause": cause, "expectation": expectation, "schema": schema}
         chosen = ", ".join(f"{name} {value}" for name, value in filters.items() if value)
         self._which.set_text(f"Open records with {chosen}." if chosen else "All open records.")
         chosen_of = {name: [value] if value else [] for name, value in filters.items()}
-        self._arguments = replay_arguments(chosen_of["cause"], chosen_of["schema"], chosen_of["rule"])
+        self._arguments = replay_arguments(chosen_of["cause"], chosen_of["schema"], chosen_of["expectation"])
         self._dialog.set_value(True)
-        result = await self._ask(dry_run=True)
+        result = await self._send(dry_run=True)
         count = sum(result["candidates"].values()) if result is not None and _is_known(result) else 0
         if count:
             self._replay.set_text(f"Replay {amount(count)} record{'' if count == 1 else 's'}")
             self._replay.set_visibility(True)
 
     async def _carry_out(self) -> None:
-        if await self._ask(dry_run=False) is not None:
+        if await self._send(dry_run=False) is not None:
             await self._done()
 
-    async def _ask(self, dry_run: bool) -> dict[str, Any] | None:
+    async def _send(self, dry_run: bool) -> dict[str, Any] | None:
         """The result, which is shown; None if nobody waits for it any more."""
         for element in (self._replay, self._result):
             element.set_visibility(False)
-        result = await self._request.ask("replay", self._arguments, dry_run)
+        result = await self._request.send("replay", self._arguments, dry_run)
         if result is None or "error" in result:
             return result
         if not _is_known(result):
-            say(self._request.line, "The app is of another release: its result cannot be shown.")
+            set_status(self._request.line, "The app is of another release: its result cannot be shown.")
             return result
         done = COUNTED if dry_run else "The replay is done."
-        say(self._request.line, done)
+        set_status(self._request.line, done)
         self._result.set_text("\n".join(replay_lines(result, selects_some(self._arguments))))
         self._result.set_visibility(True)
         return result

@@ -16,7 +16,7 @@ from spark_app.page import charts
 from spark_app.page.clear_text import hidden_tables
 from spark_app.page.context import PATIENCE_S, PageContext
 from spark_app.page.format import amount, moment_of
-from spark_app.page.queries.asking import Child
+from spark_app.page.queries.child_process import Child
 from spark_app.page.widgets import cells, draw, failure, grid, heading, status, table
 
 AT_ONCE = 2  # queries of all tabs; each may take 1 GiB, of which DuckDB may use 512 MB, and a core
@@ -78,14 +78,14 @@ class _Query:
             self._run = ui.button("Run", icon="play_arrow", on_click=self.run).props("unelevated no-caps")
             self._cancel = ui.button("Cancel", icon="stop", on_click=self.cancel).props("outline no-caps")
             ui.label("Ctrl-Enter").classes("faint")
-            self._said = status().props('data-testid="said"')
+            self._status = status().props('data-testid="said"')
             ui.space()
             self._examples = ui.row().style("gap: 4px")
-        self._run.disable()  # until the SQL of the address is there: otherwise an example would run in its place
+        self._run.disable()  # until the SQL of the address is there: otherwise an example would run instead
         self._cancel.set_visibility(False)
-        self._place = ui.column().classes("full-width")
+        self._content = ui.column().classes("full-width")
         ui.context.client.on_delete(self.cancel)
-        ui.timer(0.01, self._take_address, once=True)
+        ui.timer(0.01, self._read_address, once=True)
 
     def offer(self, several: Mapping[str, str]) -> None:
         """Buttons with examples; the first is there at once."""
@@ -121,17 +121,17 @@ class _Query:
         ui.run_javascript(KEEP.format(sql=json.dumps(sql)))
         try:
             if TURNS.locked():
-                self._said.set_text(f"The query waits for {AT_ONCE} others.")
+                self._status.set_text(f"The query waits for {AT_ONCE} others.")
             async with TURNS:
-                self._said.set_text("The query runs ...")
-                answer = await self._context.ask("query", child, sql=sql)
+                self._status.set_text("The query runs ...")
+                result = await self._context.run_job("query", child, sql=sql)
         finally:
             self._child = None
             self._run.enable()
             self._cancel.set_visibility(False)
-        self._show(answer)
+        self._show(result)
 
-    async def _take_address(self) -> None:
+    async def _read_address(self) -> None:
         try:
             sql = await ui.run_javascript(READ, timeout=PATIENCE_S)
             if isinstance(sql, str) and sql:
@@ -139,20 +139,20 @@ class _Query:
         finally:
             self._run.enable()
 
-    def _show(self, answer: Mapping[str, Any]) -> None:
-        self._place.clear()
-        if "failed" in answer:
-            self._said.set_text("")
-            with self._place:
-                failed = failure("There is no result", answer["failed"]).props('data-testid="failed"')
+    def _show(self, result: Mapping[str, Any]) -> None:
+        self._content.clear()
+        if "failed" in result:
+            self._status.set_text("")
+            with self._content:
+                failed = failure("There is no result", result["failed"]).props('data-testid="failed"')
                 failed.style("font-family: ui-monospace, monospace")
             return
-        columns, rows = answer["columns"], answer["rows"]
+        columns, rows = result["columns"], result["rows"]
         count = "1 row" if len(rows) == 1 else f"{amount(len(rows))} rows"
-        self._said.set_text(f"{count} in {answer['seconds']:.2f} s")
-        with self._place:
-            if answer["cut"]:
-                ui.label(answer["cut"]).classes("trouble")
+        self._status.set_text(f"{count} in {result['seconds']:.2f} s")
+        with self._content:
+            if result["cut"]:
+                ui.label(result["cut"]).classes("trouble")
             _chart(columns, rows)
             names, types = [one["name"] for one in columns], [one["type"] for one in columns]
             grid("Result", names, rows, types)
@@ -198,8 +198,9 @@ def examples(tables: Sequence[str], layout: TableNames) -> dict[str, str]:
             "GROUP BY 1\nORDER BY 1"
         )
     if layout.events in tables:
-        found["Failing rules"] = (
-            "SELECT details->>'$.rule' AS rule, \"table\", sum((details->>'$.failed')::BIGINT)::BIGINT AS failed\n"
+        found["Failing expectations"] = (
+            "SELECT details->>'$.rule' AS expectation, \"table\", "
+            "sum((details->>'$.failed')::BIGINT)::BIGINT AS failed\n"
             f"FROM {spelled(layout.events)}\nWHERE kind = 'rule'\nGROUP BY ALL\nORDER BY failed DESC\nLIMIT 50"
         )
         found["Newest warnings"] = (
@@ -221,21 +222,21 @@ def chart_of(columns: Sequence[Mapping[str, str]], rows: Sequence[Sequence[Any]]
     Args:
         columns: each with "name" and "kind" (number, time or other), see the job `query`.
     """
-    numeric = [place for place, one in enumerate(columns) if place and one["kind"] == "number"][:MOST_SERIES]
+    numeric = [number for number, one in enumerate(columns) if number and one["kind"] == "number"][:MOST_SERIES]
     if not numeric or len(rows) < 2:
         return None
-    names = {place: _unlike(columns, place) for place in numeric}
+    names = {number: _unlike(columns, number) for number in numeric}
     if columns[0]["kind"] == "time":
         moments = [moment_of(row[0]) for row in rows[:MOST_POINTS]]
         series = {
-            names[place]: sorted(
-                (at, _number(row[place])) for at, row in zip(moments, rows, strict=False) if at is not None
+            names[column]: sorted(
+                (at, _number(row[column])) for at, row in zip(moments, rows, strict=False) if at is not None
             )
-            for place in numeric
+            for column in numeric
         }
         return (charts.lines if form == "lines" else charts.bars)("", series)
     shown = rows[:MOST_NAMES]
-    values = {names[place]: [_number(row[place]) for row in shown] for place in numeric}
+    values = {names[column]: [_number(row[column]) for row in shown] for column in numeric}
     return charts.by_name("", ["NULL" if row[0] is None else str(row[0]) for row in shown], values, form)
 
 
@@ -244,10 +245,10 @@ def form_of(columns: Sequence[Mapping[str, str]]) -> Form:
     return "lines" if columns and columns[0]["kind"] in ("time", "number") else "bars"
 
 
-def _unlike(columns: Sequence[Mapping[str, str]], place: int) -> str:
+def _unlike(columns: Sequence[Mapping[str, str]], number: int) -> str:
     """The name of a column, unlike those before it."""
-    name = columns[place]["name"]
-    before = sum(one["name"] == name for one in columns[:place])
+    name = columns[number]["name"]
+    before = sum(one["name"] == name for one in columns[:number])
     return name if not before else f"{name} ({before + 1})"
 
 

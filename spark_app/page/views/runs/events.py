@@ -24,12 +24,12 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "tables": ("table_admitted", "columns_added", "paused"),
     "followers": ("follower", "gap"),
     "files": ("file",),
-    "rules and quarantine": ("rule", "quarantine"),
+    "expectations and quarantine": ("rule", "quarantine"),
     "units and upkeep": ("unit", "table_rows", "gold", "maintenance"),
     "cluster": ("executors",),
     "other": (),
 }
-QUIET = tuple(group for group in GROUPS if group not in ("rules and quarantine", "units and upkeep"))
+QUIET = tuple(group for group in GROUPS if group not in ("expectations and quarantine", "units and upkeep"))
 LIFE = ("start", "stop", "held", "bump")
 MOST = 500  # events that are shown
 MOST_SPOOLED = 2000
@@ -49,7 +49,7 @@ ENDS: Mapping[int, str] = {
 
 
 @dataclass(frozen=True)
-class ToldEvent:
+class ShownEvent:
     """An event whose values are of their types, whoever has written it.
 
     Attributes:
@@ -68,10 +68,10 @@ class ToldEvent:
     details: str
 
     @staticmethod
-    def of(value: Mapping[str, Any]) -> ToldEvent:
+    def of(value: Mapping[str, Any]) -> ShownEvent:
         """`value` has the fields of this class, or lacks some."""
         at, unit, level = value.get("at"), value.get("unit"), value.get("level")
-        return ToldEvent(
+        return ShownEvent(
             _text(value.get("id")),
             float(at) if isinstance(at, int | float) else None,
             _text(value.get("kind")),
@@ -84,9 +84,9 @@ class ToldEvent:
         )
 
     @staticmethod
-    def of_row(row: EventRow) -> ToldEvent:
+    def of_row(row: EventRow) -> ShownEvent:
         at = row.happened_at
-        return ToldEvent.of({**vars(row), "at": at / 1e6 if isinstance(at, int | float) else None})
+        return ShownEvent.of({**vars(row), "at": at / 1e6 if isinstance(at, int | float) else None})
 
 
 class EventFeed:
@@ -98,18 +98,18 @@ class EventFeed:
 
     def __init__(self, lake: Lake):
         self._lake = lake
-        self._of_table: dict[str, ToldEvent] = {}
-        self._spooled: dict[str, ToldEvent] = {}
+        self._of_table: dict[str, ShownEvent] = {}
+        self._spooled: dict[str, ShownEvent] = {}
         self._read: dict[str, int] = {}  # writer -> number of its last event that was read
         self.troubles: dict[str, str] = {}
 
     def set_table(self, events: Iterable[Mapping[str, Any]]) -> None:
         """Replace the events of the table."""
-        self._of_table = {event.id: event for event in map(ToldEvent.of, events)}
+        self._of_table = {event.id: event for event in map(ShownEvent.of, events)}
 
     def read_spools(self) -> bool:
         """Whether there are new events in the spools."""
-        found: dict[str, ToldEvent] = {}
+        found: dict[str, ShownEvent] = {}
         self.troubles = {}
         try:
             writers = spool.writers(self._lake)
@@ -123,17 +123,17 @@ class EventFeed:
             except (OSError, ValueError, TypeError) as error:
                 self.troubles[writer] = one_line(str(error))
                 continue
-            found |= {event.id: event for event in map(ToldEvent.of_row, rows.values())}
+            found |= {event.id: event for event in map(ShownEvent.of_row, rows.values())}
             self._read[writer] = max([self._read.get(writer, 0), *rows])
         kept = sorted((self._spooled | found).values(), key=_moment)[-MOST_SPOOLED:]
         self._spooled = {event.id: event for event in kept}
         return bool(found)
 
-    def events(self) -> list[ToldEvent]:
+    def events(self) -> list[ShownEvent]:
         """All events, the newest first."""
         return sorted((self._spooled | self._of_table).values(), key=_moment, reverse=True)
 
-    def shown(self, groups: Collection[str], levels: Collection[str], since: float | None) -> list[ToldEvent]:
+    def shown(self, groups: Collection[str], levels: Collection[str], since: float | None) -> list[ShownEvent]:
         """The newest events of these groups and levels, the newest first; `since` is in seconds since 1970."""
         left_out = kinds_outside(groups)
         has_others = "other" in groups
@@ -154,7 +154,7 @@ def kinds_outside(groups: Collection[str]) -> list[str]:
     return [kind for group, kinds in GROUPS.items() if group not in groups for kind in kinds]
 
 
-def _moment(event: ToldEvent) -> float:
+def _moment(event: ShownEvent) -> float:
     return event.at if event.at is not None else 0.0
 
 
@@ -198,7 +198,7 @@ class Run:
     """One start of the app.
 
     Attributes:
-        started, ended: seconds since 1970; None = not known, or outside of what was asked.
+        started, ended: seconds since 1970; None = not known, or outside of the time that was read.
         how: how it ended, in words.
         level: "INFO", or "ERROR" if it ended by an error.
     """
@@ -219,15 +219,15 @@ class Run:
         return max(0.0, (now if self.ended is None else self.ended) - self.started)
 
 
-def runs_of(events: Iterable[ToldEvent], sums: Mapping[str, Mapping[str, Any]], is_up: bool) -> list[Run]:
+def runs_of(events: Iterable[ShownEvent], sums: Mapping[str, Mapping[str, Any]], is_up: bool) -> list[Run]:
     """The runs of some events, the newest first.
 
     Args:
         sums: run -> {"units", "records"}.
         is_up: whether the app runs now: then the newest run does.
     """
-    starts: dict[str, ToldEvent] = {}
-    ends: dict[str, ToldEvent] = {}
+    starts: dict[str, ShownEvent] = {}
+    ends: dict[str, ShownEvent] = {}
     for event in sorted(events, key=lambda event: event.at or 0.0):
         if event.kind in LIFE:
             (starts if event.kind == "start" else ends)[event.run] = event
@@ -239,15 +239,15 @@ def runs_of(events: Iterable[ToldEvent], sums: Mapping[str, Mapping[str, Any]], 
     return sorted(found, key=lambda run: (run.started or run.ended or 0.0, run.id), reverse=True)
 
 
-def _run(id: str, start: ToldEvent | None, end: ToldEvent | None, sums: Mapping[str, Any], is_up: bool) -> Run:
+def _run(id: str, start: ShownEvent | None, end: ShownEvent | None, sums: Mapping[str, Any], is_up: bool) -> Run:
     how, level = (
         "runs" if is_up else "killed or crashed, without a message",
         "INFO" if is_up else "ERROR",
     )
     if end is not None:
         code = _exit_code(end)
-        said = ENDS.get(code, "an unknown code") if code is not None else end.kind
-        how, level = f"{said} ({code})" if code is not None else said, end.level
+        words = ENDS.get(code, "an unknown code") if code is not None else end.kind
+        how, level = f"{words} ({code})" if code is not None else words, end.level
     return Run(
         id,
         start.at if start else None,
@@ -260,7 +260,7 @@ def _run(id: str, start: ToldEvent | None, end: ToldEvent | None, sums: Mapping[
     )
 
 
-def _exit_code(end: ToldEvent) -> int | None:
+def _exit_code(end: ShownEvent) -> int | None:
     try:
         code = json.loads(end.details)["exit_code"]
     except (ValueError, TypeError, LookupError):

@@ -1,4 +1,4 @@
-"""What the table of events says: the newest events, the units of each run, and where the seconds of units went."""
+"""Reads the table of events: the newest events, the units of each run, and where the seconds of units went."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run_history(
         groups: some of `events.GROUPS`.
 
     Returns:
-        `events` of these groups and levels, and starts and ends, as `ToldEvent` has them; `sums`: run -> units and
+        `events` of these groups and levels, and starts and ends, as `ShownEvent` has them; `sums`: run -> units and
         their records; `minutes` of the last hour: (minute, kind of unit, units, records, seconds, most seconds);
         `steps` of the last hour: (minute, step, seconds); `newest` and `slowest` units. Empty if there is no table.
     """
@@ -44,12 +44,12 @@ def run_history(
     con = connect()
     try:
         open_tables(con, lake, [table])
-        return _Asked(con, table, since or 0.0).all(groups, levels)
+        return _EventTable(con, table, since or 0.0).all(groups, levels)
     finally:
         con.close()
 
 
-class _Asked:
+class _EventTable:
     def __init__(self, con: duckdb.DuckDBPyConnection, table: str, since: float):
         self._con = con
         self._table = quoted(table)
@@ -98,7 +98,7 @@ class _Asked:
         return self._rows(select, "kind = 'unit'", "group by 1, 2 order by 1, 2 limit 2000", since)
 
     def _steps(self, since: float) -> list[tuple[Any, ...]]:
-        """Of an app that tells them."""
+        """Of an app that stores them."""
         steps = "try_cast(try_cast(details as json)->'$.steps' as map(varchar, double))"
         select = f"epoch_us(happened_at) // 60000000 * 60 as minute, unnest(map_entries({steps})) as step"
         inner = f"select {select} from {self._table} where happened_at >= to_timestamp(?) and kind = 'unit'"

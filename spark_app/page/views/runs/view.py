@@ -13,7 +13,7 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError
 from spark_app.model.text import one_line
 from spark_app.page import charts
-from spark_app.page.context import PageContext, Rereading
+from spark_app.page.context import PageContext, RepeatedJob
 from spark_app.page.files import PageFiles
 from spark_app.page.format import amount, moment_of, seconds, utc
 from spark_app.page.requests import PendingRequest, cancel, pending_requests
@@ -24,14 +24,14 @@ from spark_app.page.views.runs.events import (
     QUIET,
     EventFeed,
     Run,
-    ToldEvent,
+    ShownEvent,
     details_text,
     runs_of,
 )
-from spark_app.page.widgets import NUMBER, OF_LEVEL, draw, failure, heading, redrawn, say, status, table
+from spark_app.page.widgets import NUMBER, OF_LEVEL, draw, failure, heading, redrawn, set_status, status, table
 
 EVERY_S = 1.0
-ASK_S = 10.0  # between two questions to the table of events, which changes all the time
+READ_S = 10.0  # between two reads of the table of events, which changes all the time
 STARTS: list[dict[str, Any]] = [
     {"name": "run", "label": "run", "field": "run", "align": "left"},
     {"name": "started", "label": "started, UTC", "field": "started", "align": "left", "sortable": True},
@@ -89,15 +89,15 @@ def show(context: PageContext) -> None:
     heading("Runs", 1)
     runs = _Runs(context)
     ui.timer(EVERY_S, runs.tick)
-    ui.timer(EVERY_S, runs.ask_if_due)
+    ui.timer(EVERY_S, runs.read_if_due)
 
 
 class _Runs:
     def __init__(self, context: PageContext):
         self._context = context
         self._feed = EventFeed(context.lake)
-        self._answer: dict[str, Any] = {}
-        self._answers = Rereading(context, "runs", self._version, ASK_S)
+        self._result: dict[str, Any] = {}
+        self._job = RepeatedJob(context, "runs", self._version, READ_S)
         self._is_other, self._was_up = True, context.observed.newest.is_up
         self._notices = redrawn(
             ui.column().classes("full-width").style("gap: 8px"),
@@ -110,9 +110,9 @@ class _Runs:
             units = ui.tab("Units", icon="bar_chart")
         with ui.tab_panels(tabs, value=events, animated=False, keep_alive=True).classes("full-width bg-transparent"):
             with ui.tab_panel(events).classes("q-px-none"):
-                self._timeline = Timeline(self._feed, self._ask_anew)
+                self._timeline = Timeline(self._feed, self._read_anew)
             with ui.tab_panel(starts).classes("q-px-none"):
-                self._said = status()
+                self._status = status()
                 self._starts = table("Starts", STARTS, "run", pagination=25).props('data-testid="starts"')
                 self._starts.add_slot("body-cell-how", ENDED)
             with ui.tab_panel(units).classes("q-px-none"):
@@ -125,22 +125,22 @@ class _Runs:
         elif self._context.observed.newest.is_up != self._was_up:
             self._show_starts()
 
-    def _ask_anew(self) -> None:
+    def _read_anew(self) -> None:
         self._is_other = True
-        say(self._timeline.note, "The events are read ...")
+        set_status(self._timeline.note, "The events are read ...")
 
-    async def ask_if_due(self) -> None:
-        """Ask the table of events: at once for other events, else if it has changed and somebody looks at it."""
-        if not (self._is_other or (self._answers.is_due and await _is_visible())):
+    async def read_if_due(self) -> None:
+        """Read the table of events: at once for other events, else if it has changed and somebody looks at it."""
+        if not (self._is_other or (self._job.is_due and await _is_visible())):
             return
         self._is_other = False
-        answer = await self._answers.ask(**self._timeline.question())
-        if "failed" in answer:
-            failure("The events cannot be read", answer["failed"], self._timeline.note)
+        result = await self._job.run(**self._timeline.filters())
+        if "failed" in result:
+            failure("The events cannot be read", result["failed"], self._timeline.note)
             return
-        self._answer = answer
-        self._feed.set_table(answer["events"])
-        self._units.show(answer)
+        self._result = result
+        self._feed.set_table(result["events"])
+        self._units.show(result)
         self._show()
 
     def _version(self) -> str:
@@ -154,9 +154,9 @@ class _Runs:
 
     def _show_starts(self) -> None:
         self._was_up = is_up = self._context.observed.newest.is_up
-        runs = runs_of(self._feed.events(), self._answer.get("sums", {}), is_up)
+        runs = runs_of(self._feed.events(), self._result.get("sums", {}), is_up)
         bumps, failed = sum(run.is_bump for run in runs), sum(run.level == "ERROR" for run in runs)
-        self._said.set_text(
+        self._status.set_text(
             f"In the span of the events: {amount(len(runs))} starts, {amount(bumps)} ended by a bump, "
             f"{amount(failed)} by an error."
         )
@@ -187,7 +187,7 @@ def _start_row(run: Run) -> dict[str, Any]:
     }
 
 
-def _draw_notices(lake: Lake, alerts: list[tuple[str, str]], asked: list[PendingRequest]) -> None:
+def _draw_notices(lake: Lake, alerts: list[tuple[str, str]], pending: list[PendingRequest]) -> None:
     """Alerts that fire, and requests that are not done."""
     if alerts:
         heading("Alerts that fire", 2)
@@ -196,13 +196,13 @@ def _draw_notices(lake: Lake, alerts: list[tuple[str, str]], asked: list[Pending
         with ui.row().classes("trouble items-center no-wrap").props('data-testid="alert"'):
             ui.icon(icon, size="20px").classes(f"is-{colour}").props("aria-hidden=true")
             ui.label(message).style("overflow-wrap: anywhere")
-    if asked:
+    if pending:
         heading("Requests that are not done", 2)
-    for one in asked:
+    for one in pending:
         with ui.row().classes("card items-center no-wrap").props('data-testid="pending"'):
             ui.icon("pending_actions", size="22px").classes("is-calm").props("aria-hidden=true")
             with ui.column().classes("col").style("gap: 2px"):
-                ui.label(one.said).style("overflow-wrap: anywhere")
+                ui.label(one.description).style("overflow-wrap: anywhere")
                 ui.label(one.progress).classes("faint")
             button = ui.button("Cancel", on_click=lambda id=one.id: ui.notify(cancel(lake, id)))
             button.props("no-caps outline").props["aria-label"] = f"Cancel request {one.id}"
@@ -215,18 +215,18 @@ def _firing(context: PageContext) -> list[tuple[str, str]]:
     except (OSError, ContractError):
         return []
     found = firing.values() if isinstance(firing, dict) else ()
-    return [(str(one.get("level")), _said(one)) for one in found if isinstance(one, dict)]
+    return [(str(one.get("level")), _alert_text(one)) for one in found if isinstance(one, dict)]
 
 
-def _said(alert: dict[str, Any]) -> str:
+def _alert_text(alert: dict[str, Any]) -> str:
     message, at = str(alert.get("message", "")), utc(moment_of(alert.get("at")))
     return one_line(f"{message[:1].upper()}{message[1:]}, since {at} UTC")
 
 
 class Timeline:
-    """The filters, and the events as a table, the newest first. `asked` is called when somebody wants other events."""
+    """The filters, and the events as a table, the newest first. `on_change` is called when they change."""
 
-    def __init__(self, feed: EventFeed, asked: Callable[[], None]):
+    def __init__(self, feed: EventFeed, on_change: Callable[[], None]):
         ui.add_css(CSS)
         self._feed = feed
         with ui.row().classes("items-center full-width").style("gap: 12px"):
@@ -245,9 +245,9 @@ class Timeline:
         self._name_groups()
         for chosen in (self._span, self._level, self._groups):
             chosen.on_value_change(self._name_groups)
-            chosen.on_value_change(asked)
+            chosen.on_value_change(on_change)
 
-    def question(self) -> dict[str, Any]:
+    def filters(self) -> dict[str, Any]:
         """The arguments of the job `runs`."""
         span = self._span.value
         return {
@@ -257,14 +257,14 @@ class Timeline:
         }
 
     def show(self) -> None:
-        rows = [_event_row(event) for event in self._feed.shown(**self.question())]
+        rows = [_event_row(event) for event in self._feed.shown(**self.filters())]
         if rows != self._table.rows:
             self._table.rows = rows
         newest = f"The newest {MOST} events are shown." if len(rows) == MOST else f"{amount(len(rows))} events."
         troubles = "".join(
             f" The spool of {one_line(w)} cannot be read: {why}." for w, why in self._feed.troubles.items()
         )
-        say(self.note, newest + troubles)
+        set_status(self.note, newest + troubles)
 
     def _name_groups(self) -> None:
         chosen = self._groups.value or []
@@ -272,7 +272,7 @@ class Timeline:
         self._groups.update()
 
 
-def _event_row(event: ToldEvent) -> dict[str, Any]:
+def _event_row(event: ShownEvent) -> dict[str, Any]:
     icon, colour = OF_LEVEL[event.level]
     where = f"{event.table}: " if event.table and event.table not in event.message else ""
     about = [f"unit: {event.unit}"] if event.unit is not None else []
@@ -293,7 +293,7 @@ class RunUnits:
     """The units of the last hour as charts, and the newest and the slowest ones as a table."""
 
     def __init__(self) -> None:
-        self._answer: dict[str, Any] = {}
+        self._result: dict[str, Any] = {}
         with ui.row().classes("full-width no-wrap"):
             self._records = ui.echart(charts.bars("records per minute", {}), renderer="svg")
             self._seconds = ui.echart(charts.lines("seconds per unit", {}), renderer="svg")
@@ -307,10 +307,10 @@ class RunUnits:
             self._order.props('no-caps unelevated padding="4px 12px" aria-label="Which units"')
         self._table = table("Units", UNIT_COLUMNS, "unit", pagination=15).props('data-testid="units"')
 
-    def show(self, answer: dict[str, Any]) -> None:
-        """`answer` is that of the job `runs`."""
-        self._answer = answer
-        minutes, steps = answer["minutes"], answer["steps"]
+    def show(self, result: dict[str, Any]) -> None:
+        """`result` is that of the job `runs`."""
+        self._result = result
+        minutes, steps = result["minutes"], result["steps"]
         draw(self._records, charts.bars("records per minute, last hour", _records(minutes)))
         draw(self._seconds, charts.lines("seconds per unit, last hour", _seconds(minutes)))
         self._steps.set_visibility(bool(steps))
@@ -320,7 +320,7 @@ class RunUnits:
         self._list()
 
     def _list(self) -> None:
-        rows = [_unit_row(unit) for unit in self._answer.get(self._order.value, [])]
+        rows = [_unit_row(unit) for unit in self._result.get(self._order.value, [])]
         columns = [*UNIT_COLUMNS, STEPS] if any(row["steps"] for row in rows) else UNIT_COLUMNS
         if columns != self._table.columns:
             self._table.columns = columns
@@ -349,7 +349,7 @@ def _seconds(minutes: list[list[Any]]) -> Series:
 
 
 def by_minute(values: Iterable[Sequence[Any]]) -> Series:
-    """(minute, name, value) as series by name. ECharts stacks points by their places, so all get the same minutes."""
+    """(minute, name, value) as series by name. ECharts stacks points by position, so all get the same minutes."""
     found: dict[str, dict[float, float]] = defaultdict(dict)
     for minute, name, value in values:
         found[charts.short(name)][minute] = round(value or 0.0, 3)
@@ -371,7 +371,7 @@ def _unit_row(unit: dict[str, Any]) -> dict[str, Any]:
 
 
 def steps_text(steps: Any) -> str:
-    """The share of each step, the longest first; "" if the unit does not tell."""
+    """The share of each step, the longest first; "" if they are not known."""
     numbers = {name: _number(value) for name, value in steps.items()} if isinstance(steps, dict) else {}
     known = {name: value for name, value in numbers.items() if value is not None and value > 0}
     total = sum(known.values())
@@ -383,8 +383,8 @@ def _range(value: Any) -> str:
     if not isinstance(value, dict):
         return "-"
     pairs = [(name, pair) for name, pair in value.items() if isinstance(pair, list) and len(pair) == 2]
-    said = ", ".join(f"{name} {_offset(pair[0])} to {_offset(pair[1])}" for name, pair in pairs[:MOST_RANGES])
-    return one_line(said + (f" and {len(pairs) - MOST_RANGES} more" if len(pairs) > MOST_RANGES else ""))
+    ranges = ", ".join(f"{name} {_offset(pair[0])} to {_offset(pair[1])}" for name, pair in pairs[:MOST_RANGES])
+    return one_line(ranges + (f" and {len(pairs) - MOST_RANGES} more" if len(pairs) > MOST_RANGES else ""))
 
 
 def _offset(value: Any) -> str:

@@ -24,18 +24,18 @@ MOST_COLUMNS = 500
 
 
 def known_schemas(lake: Lake, settings: Settings) -> dict[str, Any]:
-    """`schemas`: the newest ones as `_described` says; `more` of them are left out, and `unknown` ids are not in the
-    registry. `held`: schema -> records that its change keeps out; None = nobody knows."""
+    """`schemas`: the newest ones as of `_described`; `more` of them are left out, and `unknown` ids are not in the
+    registry. `kept_out`: schema -> records that its change keeps out; None = nobody knows."""
     ledger = Ledger(lake)
     known = [entry for entry in ledger.entries.values() if entry.cause != Cause.SCHEMA_UNKNOWN]
-    newest = [known[place] for place in sorted(range(len(known)), key=lambda n: (-known[n].met_at, -n))]
-    shown = [entry for place, entry in enumerate(newest) if place < MOST or entry.is_stopped]
+    newest = [known[number] for number in sorted(range(len(known)), key=lambda n: (-known[n].met_at, -n))]
+    shown = [entry for number, entry in enumerate(newest) if number < MOST or entry.is_stopped]
     stopped = [entry for entry in shown if entry.is_stopped]
     return {
         "schemas": [_described(ledger, entry) for entry in shown],
         "more": len(known) - len(shown),
         "unknown": len(ledger.entries) - len(known),
-        "held": _held(lake, settings) if stopped else {},
+        "kept_out": _kept_out(lake, settings) if stopped else {},
     }
 
 
@@ -59,20 +59,20 @@ def _described(ledger: Ledger, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _held(lake: Lake, settings: Settings) -> dict[str, int] | None:
+def _kept_out(lake: Lake, settings: Settings) -> dict[str, int] | None:
     """Schema -> records that wait in the table of deferred records, or are open in quarantine, because of its change;
     None if a table cannot be read."""
     from spark_app.page.views.quarantine.jobs import OpenRows
 
     try:
-        held = Counter(_waiting(lake, settings.tables.layout.deferred))
+        counts = Counter(_waiting(lake, settings.tables.layout.deferred))
         rows = OpenRows(lake, settings)
         if rows.exist:
             what = f"coalesce({rows.column('schema_guid')}, q.schema_id::VARCHAR), count(*)"
-            held.update(dict(rows.select(what, "WHERE q.cause = ? GROUP BY 1", Cause.SCHEMA_CHANGE.value)))
+            counts.update(dict(rows.select(what, "WHERE q.cause = ? GROUP BY 1", Cause.SCHEMA_CHANGE.value)))
     except Exception:  # of Delta, DuckDB or the disk; the list is there without the counts
         return None
-    return dict(held)
+    return dict(counts)
 
 
 def _waiting(lake: Lake, deferred: str) -> dict[str, int]:
@@ -92,8 +92,8 @@ def one_schema(lake: Lake, settings: Settings, schema: str) -> dict[str, Any]:
     """
     Returns:
         {"missing": True} if the lake does not know the schema. Else its values, where `findings` have a `severity` and
-        are `said`, `difference` has parts of (mark, old line, new line) as `ledger_text.differing` says, `lines` are
-        those of the .proto file, and `columns` are (message, field, column) where the last two differ. `damaged` says
+        are `said`, `difference` has parts of (mark, old line, new line) as of `ledger_text.differing`, `lines` are
+        those of the .proto file, and `columns` are (message, field, column) where the last two differ. `damaged` is
         why there is no text.
     """
     ledger = Ledger(lake)
@@ -123,7 +123,7 @@ def one_schema(lake: Lake, settings: Settings, schema: str) -> dict[str, Any]:
 
 
 def state_of(entry: Entry) -> str:
-    """What becomes of the records of a schema, in one word."""
+    """The fate of the records of a schema, in one word."""
     if entry.is_stopped:
         return "paused" if entry.is_paused else "quarantined"
     return entry.outcome

@@ -12,11 +12,11 @@ from nicegui import ui
 from spark_app.lake.lake import Lake
 from spark_app.model.schema_changes import Policy
 from spark_app.model.text import one_line
-from spark_app.page.context import PageContext, Rereading
+from spark_app.page.context import PageContext, RepeatedJob
 from spark_app.page.format import amount, utc
 from spark_app.page.metrics.reading import Reading
 from spark_app.page.requests import RequestLine
-from spark_app.page.widgets import NUMBER, failure, figure, heading, link_cells, preformatted, say, status, table
+from spark_app.page.widgets import NUMBER, failure, figure, heading, link_cells, preformatted, set_status, status, table
 from spark_app.recovery.requests import pending
 from spark_app.recovery.result_text import accept_line
 
@@ -76,14 +76,14 @@ FINAL = (
 
 
 def show_list(context: PageContext) -> None:
-    """What waits for a decision, then the list, which is read again when the ledger changes."""
+    """Schemas that wait for a decision, then the list, which is read again when the ledger changes."""
     ui.add_css(CSS)
     heading("Schemas", 1)
     note = status("The schemas are read ...")
     undecided = ui.column().classes("full-width")
     listed = _table()
     lake = context.lake
-    answers = Rereading(context, "schemas", lambda: lake.storage.changed_at(lake.ledger))
+    job = RepeatedJob(context, "schemas", lambda: lake.storage.changed_at(lake.ledger))
     schemas: list[dict[str, Any]] = []
 
     def count() -> None:
@@ -94,27 +94,27 @@ def show_list(context: PageContext) -> None:
             listed.rows = shown
 
     async def look() -> None:
-        answer = await answers.look()
-        if answer is None:
+        result = await job.run_if_due()
+        if result is None:
             return
-        if "failed" in answer:
-            failure("The schemas cannot be read", answer["failed"], note)
+        if "failed" in result:
+            failure("The schemas cannot be read", result["failed"], note)
             return
-        say(note, _summary(answer))
-        schemas[:] = answer["schemas"]
+        set_status(note, _summary(result))
+        schemas[:] = result["schemas"]
         count()
-        _show_undecided(undecided, context, answer)
+        _show_undecided(undecided, context, result)
 
     ui.timer(EVERY_S, look)
     ui.timer(COUNT_S, count)
 
 
-def _summary(answer: dict[str, Any]) -> str:
-    states = Counter(one["state"] for one in answer["schemas"])
-    said = ", ".join(f"{amount(states[state])} {state}" for state in STATES if states[state])
-    more = f"{amount(answer['more'])} older ones are left out. " if answer["more"] else ""
-    unknown = f"The registry does not know {amount(answer['unknown'])} more ids." if answer["unknown"] else ""
-    return f"{said or 'The lake knows no schema yet'}. {more}{unknown}".strip()
+def _summary(result: dict[str, Any]) -> str:
+    states = Counter(one["state"] for one in result["schemas"])
+    counts = ", ".join(f"{amount(states[state])} {state}" for state in STATES if states[state])
+    more = f"{amount(result['more'])} older ones are left out. " if result["more"] else ""
+    unknown = f"The registry does not know {amount(result['unknown'])} more ids." if result["unknown"] else ""
+    return f"{counts or 'The lake knows no schema yet'}. {more}{unknown}".strip()
 
 
 def _table() -> ui.table:
@@ -141,16 +141,16 @@ def _table() -> ui.table:
     return found
 
 
-def _show_undecided(place: ui.column, context: PageContext, answer: dict[str, Any]) -> None:
-    place.clear()
-    waiting = [one for one in answer["schemas"] if one["state"] in UNDECIDED]
+def _show_undecided(area: ui.column, context: PageContext, result: dict[str, Any]) -> None:
+    area.clear()
+    waiting = [one for one in result["schemas"] if one["state"] in UNDECIDED]
     if not waiting:
         return
-    with place:
+    with area:
         heading("Waiting for your decision", 2)
         for one in waiting[:MOST_UNDECIDED]:
-            held = answer["held"]
-            _show_one(context, one, None if held is None else held.get(one["schema"], 0))
+            kept_out = result["kept_out"]
+            _show_one(context, one, None if kept_out is None else kept_out.get(one["schema"], 0))
         if len(waiting) > MOST_UNDECIDED:
             ui.label(f"and {amount(len(waiting) - MOST_UNDECIDED)} more, which the list has").classes("faint")
 
@@ -165,7 +165,7 @@ def _show_one(context: PageContext, one: dict[str, Any], records: int | None) ->
                 ui.link(f"Schema {key}", f"/schemas/{quote(key)}").classes("text-weight-bold")
                 ui.label(f"{one['state']}, {subjects_text(one)}".removesuffix(", -")).classes("faint")
             ui.label(why).style("overflow-wrap: anywhere")
-            ui.label(held_text(one["state"], records)).classes("faint")
+            ui.label(kept_out_text(one["state"], records)).classes("faint")
         button = ui.button("Decide ...", on_click=lambda: decide(context, key, why)).props("no-caps unelevated")
         button.props["aria-label"] = f"Decide about schema {key}"
 
@@ -175,65 +175,65 @@ def show_one(context: PageContext, schema: str) -> None:
     ui.add_css(CSS)
     ui.link("All schemas", "/schemas")
     heading(f"Schema {one_line(schema)}", 1)
-    place = ui.column().classes("full-width").style("gap: 20px")
-    with place:
+    content = ui.column().classes("full-width").style("gap: 20px")
+    with content:
         status("The schema is read ...")
     lake = context.lake
-    answers = Rereading(context, "schema", lambda: lake.storage.changed_at(lake.ledger))
+    job = RepeatedJob(context, "schema", lambda: lake.storage.changed_at(lake.ledger))
 
     async def look() -> None:
-        answer = await answers.look(schema=schema)
-        if answer is not None:
-            place.clear()
-            with place:
-                _draw(context, answer)
+        result = await job.run_if_due(schema=schema)
+        if result is not None:
+            content.clear()
+            with content:
+                _draw(context, result)
 
     ui.timer(EVERY_S, look)
 
 
-def _draw(context: PageContext, answer: dict[str, Any]) -> None:
-    if "failed" in answer:
-        failure("The schema cannot be read", answer["failed"])
+def _draw(context: PageContext, result: dict[str, Any]) -> None:
+    if "failed" in result:
+        failure("The schema cannot be read", result["failed"])
         return
-    if answer.get("missing"):
+    if result.get("missing"):
         ui.label("The lake does not know this schema.").classes("trouble")
         return
-    _show_state(context, answer)
-    _show_figures(context, answer)
-    if "damaged" in answer:
-        failure("The text of the schema cannot be read", answer["damaged"])
-    _show_findings(answer)
-    _show_decisions(answer)
-    _show_difference(answer)
-    if answer.get("lines"):
+    _show_state(context, result)
+    _show_figures(context, result)
+    if "damaged" in result:
+        failure("The text of the schema cannot be read", result["damaged"])
+    _show_findings(result)
+    _show_decisions(result)
+    _show_difference(result)
+    if result.get("lines"):
         heading("Text of the schema", 2)
-        more = [f"// {amount(answer['more_lines'])} more lines"] if answer["more_lines"] else []
-        preformatted("\n".join(map(one_line, (*answer["lines"], *more))), "Text of the schema")
+        more = [f"// {amount(result['more_lines'])} more lines"] if result["more_lines"] else []
+        preformatted("\n".join(map(one_line, (*result["lines"], *more))), "Text of the schema")
 
 
-def _show_state(context: PageContext, answer: dict[str, Any]) -> None:
-    icon, colour, does = STATES[answer["state"]]
+def _show_state(context: PageContext, result: dict[str, Any]) -> None:
+    icon, colour, does = STATES[result["state"]]
     with ui.row().classes("items-center").style("gap: 10px"):
         ui.icon(icon, size="22px").classes(f"is-{colour}").props("aria-hidden=true")
-        ui.label(answer["state"]).classes(f"badge is-{colour}").props('data-testid="schema state"')
+        ui.label(result["state"]).classes(f"badge is-{colour}").props('data-testid="schema state"')
         ui.label(does)
-        if answer["state"] in UNDECIDED:
-            key, why = answer["schema"], one_line(str(answer["why"]))
+        if result["state"] in UNDECIDED:
+            key, why = result["schema"], one_line(str(result["why"]))
             ui.button("Decide ...", on_click=lambda: decide(context, key, why)).props("no-caps unelevated")
-    if answer["why"]:
-        cause = f"{answer['cause']}: " if answer["cause"] else ""
-        ui.label(one_line(f"{cause}{answer['why']}")).classes("trouble").style("overflow-wrap: anywhere")
+    if result["why"]:
+        cause = f"{result['cause']}: " if result["cause"] else ""
+        ui.label(one_line(f"{cause}{result['why']}")).classes("trouble").style("overflow-wrap: anywhere")
 
 
-def _show_figures(context: PageContext, answer: dict[str, Any]) -> None:
-    rows = rows_by_schema(context.observed.newest).get(answer["schema"], {})
+def _show_figures(context: PageContext, result: dict[str, Any]) -> None:
+    rows = rows_by_schema(context.observed.newest).get(result["schema"], {})
     most = sorted(rows.items(), key=lambda one: -one[1])
     tables = ", ".join(f"{name} {amount(count)}" for name, count in most[:8])
     more = f", and {len(most) - 8} more" if len(most) > 8 else ""
-    messages = ", ".join(answer.get("messages", ())[:30])
+    messages = ", ".join(result.get("messages", ())[:30])
     figures = (
-        ("versions", subjects_text(answer)),
-        ("first seen, UTC", utc(answer["met_at"])),
+        ("versions", subjects_text(result)),
+        ("first seen, UTC", utc(result["met_at"])),
         ("rows by table", one_line(tables + more) or "-"),
         ("messages", one_line(messages) or "-"),
     )
@@ -242,32 +242,32 @@ def _show_figures(context: PageContext, answer: dict[str, Any]) -> None:
             figure(name, text).classes(replace="text-weight-medium")
 
 
-def _show_findings(answer: dict[str, Any]) -> None:
+def _show_findings(result: dict[str, Any]) -> None:
     heading("Findings", 2)
-    if not answer["is_compared"]:
+    if not result["is_compared"]:
         ui.label("The schema was not compared with a version before it.").classes("faint")
         return
-    if not answer["findings"]:
-        first = "It is the first version that the lake knows." if answer["before"] is None else ""
-        ui.label(first or f"It does not differ from v{answer['before']}.").classes("faint")
-    for one in answer["findings"]:
+    if not result["findings"]:
+        first = "It is the first version that the lake knows." if result["before"] is None else ""
+        ui.label(first or f"It does not differ from v{result['before']}.").classes("faint")
+    for one in result["findings"]:
         is_warning = one["severity"] == "warning"
         with ui.row().classes("items-start no-wrap full-width").style("gap: 8px").props('data-testid="finding"'):
             colour = "is-warn" if is_warning else "is-calm"
             ui.icon("warning" if is_warning else "info", size="18px").classes(colour).props("aria-hidden=true")
             ui.label(one["severity"]).classes(f"{colour} text-weight-medium").style("width: 64px; flex: none")
             ui.label(one_line(one["said"])).style("overflow-wrap: anywhere")
-    if answer["left_out"]:
-        ui.label(f"{amount(answer['left_out'])} more differences are not kept.").classes("faint")
+    if result["left_out"]:
+        ui.label(f"{amount(result['left_out'])} more differences are not kept.").classes("faint")
 
 
-def _show_decisions(answer: dict[str, Any]) -> None:
-    columns, accepted = answer.get("columns", []), answer["accepted"]
-    if not (columns or accepted or answer["stopped_by"]):
+def _show_decisions(result: dict[str, Any]) -> None:
+    columns, accepted = result.get("columns", []), result["accepted"]
+    if not (columns or accepted or result["stopped_by"]):
         return
     heading("Decisions", 2)
-    if answer["stopped_by"]:
-        ui.label(f"These changes kept it out: {one_line(', '.join(map(str, answer['stopped_by'])))}.")
+    if result["stopped_by"]:
+        ui.label(f"These changes kept it out: {one_line(', '.join(map(str, result['stopped_by'])))}.")
     if accepted:
         ui.label(f"Decided by a person: {accepted}. {POLICIES.get(accepted, '')}")
     if columns:
@@ -280,14 +280,14 @@ def _show_decisions(answer: dict[str, Any]) -> None:
             shown.props("hide-bottom")
 
 
-def _show_difference(answer: dict[str, Any]) -> None:
-    rows = difference_rows(answer.get("difference", []))
+def _show_difference(result: dict[str, Any]) -> None:
+    rows = difference_rows(result.get("difference", []))
     if not rows:
         return
-    heading(f"Difference to v{answer['before']}", 2)
+    heading(f"Difference to v{result['before']}", 2)
     ui.label("A line with - is gone, and a line with + is new.").classes("faint")
     columns = [
-        {"name": "old", "label": f"v{answer['before']}", "field": "old", "align": "left"},
+        {"name": "old", "label": f"v{result['before']}", "field": "old", "align": "left"},
         {"name": "new", "label": "this version", "field": "new", "align": "left"},
     ]
     shown = table("Difference", columns, "number", rows).classes("code")
@@ -295,7 +295,7 @@ def _show_difference(answer: dict[str, Any]) -> None:
 
 
 def decide(context: PageContext, schema: str, why: str) -> None:
-    """Open the dialog. `why` says what the schema changes. The dialog is no part of what was clicked, because that is
+    """Open the dialog. `why`: what the schema changes. The dialog is no part of what was clicked, because that is
     drawn anew when the decision is in the ledger."""
     with (
         ui.context.client.content,
@@ -304,7 +304,7 @@ def decide(context: PageContext, schema: str, why: str) -> None:
     ):
         heading(f"Decide about schema {schema}", 2)
         ui.label(why).style("overflow-wrap: anywhere")
-        for policy in asked_before(context.lake, schema):
+        for policy in pending_decisions(context.lake, schema):
             ui.label(f"A decision waits for the app already: {policy}. It comes first.").classes("trouble")
         options = {policy: f"{policy}: {does}" for policy, does in POLICIES.items()}
         choice = ui.radio(options).props('aria-label="What becomes of the changes"')
@@ -316,39 +316,39 @@ def decide(context: PageContext, schema: str, why: str) -> None:
             button = ui.button("Decide for good").props("no-caps")
             button.bind_enabled_from(choice, "value", bool)
 
-    async def ask() -> None:
+    async def send() -> None:
         button.disable()
         choice.disable()
-        result = await request.ask("accept", {"schema": schema, "policy": choice.value})
+        result = await request.send("accept", {"schema": schema, "policy": choice.value})
         if result is None:
             return
         if "error" in result:
             button.enable()
             choice.enable()
         else:
-            say(request.line, _said(result))
+            set_status(request.line, _result_text(result))
             close.set_text("Done")
 
     def leave() -> None:
         request.end()
         dialog.delete()
 
-    button.on_click(ask)
+    button.on_click(send)
     dialog.on("hide", leave)
     dialog.set_value(True)
 
 
-def asked_before(lake: Lake, schema: str) -> list[str]:
+def pending_decisions(lake: Lake, schema: str) -> list[str]:
     """The policies of decisions about the schema that the app has not carried out."""
     found = (one.arguments for one in pending(lake) if one.kind == "accept")
     return [one_line(str(given.get("policy"))) for given in found if str(given.get("schema")) == schema]
 
 
-def _said(result: dict[str, Any]) -> str:
+def _result_text(result: dict[str, Any]) -> str:
     try:
         line = accept_line(result)
     except (KeyError, TypeError):  # an app of another release
-        return "The app has taken the decision."
+        return "The app has applied the decision."
     return f"{line[:1].upper()}{line[1:]}."
 
 
@@ -387,11 +387,11 @@ def subjects_text(schema: Mapping[str, Any]) -> str:
 
 
 def findings_text(warnings: int, infos: int) -> str:
-    said = [f"{warnings} {'warning' if warnings == 1 else 'warnings'}"] if warnings else []
-    return ", ".join([*said, *([f"{infos} info"] if infos else [])]) or "-"
+    counts = [f"{warnings} {'warning' if warnings == 1 else 'warnings'}"] if warnings else []
+    return ", ".join([*counts, *([f"{infos} info"] if infos else [])]) or "-"
 
 
-def held_text(state: str, records: int | None) -> str:
+def kept_out_text(state: str, records: int | None) -> str:
     """How many records the change of a schema keeps out."""
     where = "wait" if state == "paused" else "are in quarantine"
     return f"It is not known how many records {where}." if records is None else f"{amount(records)} records {where}."
@@ -401,8 +401,8 @@ def difference_rows(parts: list[list[list[str]]]) -> list[dict[str, Any]]:
     """Rows of a table of two columns, where "-" marks lines that are gone and "+" new ones; an empty row stands between
     two parts. `parts` is the `difference` of the job `schema`."""
     found: list[dict[str, Any]] = []
-    for place, part in enumerate(parts):
-        if place:
+    for number, part in enumerate(parts):
+        if number:
             found.append({"number": len(found), "old": "…", "new": "…", "is_old": False, "is_new": False})
         for mark, old, new in part:
             is_old, is_new = mark in "|<", mark in "|>"

@@ -1,4 +1,4 @@
-"""What a table is: its columns, rules, newest rows, files and versions. Where its columns come from: `lineage`."""
+"""The facts about a table: its columns, expectations, newest rows, files and versions. See also `lineage`."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ MOST_EVENT_FILES = 400
 POINTS = 120
 SHORTEST_S = 10
 RATES = """
-WITH told AS (
+WITH counted AS (
   SELECT details->>'$.rule' AS rule, epoch(happened_at) AS moment,
     TRY_CAST(details->>'$.passed' AS BIGINT) AS passed, TRY_CAST(details->>'$.failed' AS BIGINT) AS failed
   FROM events WHERE kind = 'rule' AND "table" = $table AND json_valid(details)
 ),
-width AS (SELECT greatest($shortest, ceil((max(moment) - min(moment)) / $points)) AS s FROM told)
+width AS (SELECT greatest($shortest, ceil((max(moment) - min(moment)) / $points)) AS s FROM counted)
 SELECT rule, floor(moment / s) * s AS bucket, sum(passed)::BIGINT, sum(failed)::BIGINT
-FROM told, width WHERE rule IS NOT NULL AND passed IS NOT NULL AND failed IS NOT NULL
+FROM counted, width WHERE rule IS NOT NULL AND passed IS NOT NULL AND failed IS NOT NULL
 GROUP BY ALL ORDER BY bucket, rule
 """
 
@@ -71,13 +71,13 @@ def table_facts(lake: Lake, settings: Settings, table: str) -> dict[str, Any]:
         "version": opened.version(),
         "commits": _part(lambda: _commits(opened)),
         "rows": {"hidden": hidden_text(table)} if hidden else _part(lambda: newest_rows(lake.storage, opened, files)),
-        "rules": _part(lambda: _rules(lake, settings, table, files)),
-        "rates": _part(lambda: rule_rates(lake, settings, table)),
+        "rules": _part(lambda: _expectations(lake, settings, table, files)),
+        "rates": _part(lambda: expectation_rates(lake, settings, table)),
     }
 
 
 def _part(find: Callable[[], Any]) -> Any:
-    """A part of the answer; the others are shown without it."""
+    """A part of the result; the others are shown without it."""
     try:
         return find()
     except Exception as error:  # a part of the lake is damaged, or was removed meanwhile
@@ -136,8 +136,8 @@ def _what(commit: dict[str, Any]) -> str:
     return known.get(operation, shortened(operation or "unknown", 100))
 
 
-def _rules(lake: Lake, settings: Settings, table: str, files: list[File]) -> list[dict[str, str]]:
-    """The rules of the settings for a silver table, and those that its newest rows met: also those in the .proto."""
+def _expectations(lake: Lake, settings: Settings, table: str, files: list[File]) -> list[dict[str, str]]:
+    """The expectations of the settings for a silver table, and those of its newest rows: also those in the .proto."""
     layout = settings.tables.layout
     if not layout.is_silver(table):
         return []
@@ -154,7 +154,7 @@ def _rules(lake: Lake, settings: Settings, table: str, files: list[File]) -> lis
 class File:
     """
     Attributes:
-        rows: None = its statistics do not say.
+        rows: None = its statistics lack it.
         order: the larger, the newer are its rows.
         bounds: the largest values of some columns.
     """
@@ -235,8 +235,8 @@ def _shortened(name: str, kind: str) -> str:
     return column
 
 
-def rule_rates(lake: Lake, settings: Settings, table: str) -> dict[str, list[tuple[float, int, int]]]:
-    """Rule -> (seconds since 1970, rows that passed, rows that failed), oldest first."""
+def expectation_rates(lake: Lake, settings: Settings, table: str) -> dict[str, list[tuple[float, int, int]]]:
+    """Expectation -> (seconds since 1970, rows that passed, rows that failed), oldest first."""
     events = settings.tables.layout.events
     if not lake.has_table(events):
         return {}
@@ -254,6 +254,6 @@ def rule_rates(lake: Lake, settings: Settings, table: str) -> dict[str, list[tup
     rows_of(con, lake.storage, opened, chosen).create_view("events")
     found: dict[str, list[tuple[float, int, int]]] = {}
     arguments: dict[str, Any] = {"table": table, "shortest": SHORTEST_S, "points": POINTS}
-    for rule, at, passed, failed in con.execute(RATES, arguments).fetchall():
-        found.setdefault(rule, []).append((at, passed, failed))
+    for name, at, passed, failed in con.execute(RATES, arguments).fetchall():
+        found.setdefault(name, []).append((at, passed, failed))
     return found

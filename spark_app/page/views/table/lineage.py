@@ -1,4 +1,4 @@
-"""What the columns of a table are made of, and which versions of their schemas have them."""
+"""The origins of a table's columns, and the versions of their schemas that have them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _newest(lake: Lake, settings: Settings, table: str) -> RowOrigins:
 
 
 def _labels(ledger: Ledger) -> Mapping[SchemaKey, str]:
-    """What people call the schemas, in the order in which they were resolved."""
+    """Names of the schemas for people, in the order in which they were resolved."""
     return {
         key: f"schema {key}" if entry.version is None else f"v{entry.version}" for key, entry in ledger.entries.items()
     }
@@ -86,7 +86,7 @@ def _versions(graph: Graph, fields: Sequence[Edge], labels: Mapping[SchemaKey, s
 
 def versions_text(names: Sequence[str], has: Sequence[bool]) -> str:
     """Which of the versions, oldest first, have a column."""
-    found = [place for place, one in enumerate(has) if one]
+    found = [number for number, one in enumerate(has) if one]
     if not found:
         return ""
     first, last = found[0], found[-1]
@@ -97,4 +97,4 @@ def versions_text(names: Sequence[str], has: Sequence[bool]) -> str:
     if first == last == len(names) - 1:
         return f"since {names[first]}"
     more = f" and {len(found) - MOST_VERSIONS} more" if len(found) > MOST_VERSIONS else ""
-    return ", ".join(names[place] for place in found[:MOST_VERSIONS]) + more
+    return ", ".join(names[number] for number in found[:MOST_VERSIONS]) + more

@@ -1,4 +1,4 @@
-"""One table: its columns, rules, newest rows, files and versions, and how to query it."""
+"""One table: its columns, expectations, newest rows, files and versions, and how to query it."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ from spark_app.page.widgets import (
     heading,
     live_figures,
     preformatted,
-    say,
+    set_status,
     status,
     table,
 )
 
 MOST_NAMED = 12  # silver tables that the view of bronze names
-MOST_RULES = 12  # in the chart, those that most rows fail
+MOST_EXPECTATIONS = 12  # in the chart, those that most rows fail
 COLUMNS = (("name", "column"), ("type", "type"), ("comment", "comment"), ("numbers", "field"), ("versions", "versions"))
 MADE = ("made", "made of")
-RULES = (("name", "rule"), ("check", "check"), ("action", "action"), ("passed", "passed"), ("failed", "failed"))
+EXPECTATIONS = (("name", "expectation"), *((name, name) for name in ("check", "action", "passed", "failed")))
 COUNTS = ("version", "passed", "failed")
 COMMITS = (("version", "version"), ("at", "when, UTC"), ("what", "what the commit does"))
 
 
 def show(context: PageContext, table: str) -> None:
-    """What the newest reading says comes at once; the rest when the table has been read."""
+    """The newest reading comes at once; the rest when the table has been read."""
     layer = Layer.of(context.layout, table)
     with ui.row().classes("items-center"):
         heading(table, 1)
         ui.label(layer.kind).classes("badge is-calm")
     _live_part(context, layer, table)
-    place = ui.column().classes("full-width").style("gap: 20px")
-    with place:
+    content = ui.column().classes("full-width").style("gap: 20px")
+    with content:
         status("The table is read ...")
 
     async def load() -> None:
-        facts = asyncio.create_task(context.ask("table", table=table))
-        lineage = asyncio.create_task(context.ask("lineage", table=table))
+        facts = asyncio.create_task(context.run_job("table", table=table))
+        lineage = asyncio.create_task(context.run_job("lineage", table=table))
         found = await facts
-        place.clear()
-        with place:
+        content.clear()
+        with content:
             if found.get("unknown"):
                 ui.label("The lake has no table of this name.").classes("trouble")
                 ui.link("All tables are in the view Flow.", "/")
@@ -84,7 +84,7 @@ def _live_part(context: PageContext, layer: Layer, table: str) -> None:
 
 
 class _Sections:
-    """The sections of a table that was read. `found` is the answer of the job `table`."""
+    """The sections of a table that was read. `found` is the result of the job `table`."""
 
     def __init__(self, context: PageContext, layer: Layer, table: str, found: Mapping[str, Any]):
         self._context = context
@@ -93,13 +93,13 @@ class _Sections:
         self._found = found
 
     def show(self) -> Callable[[Mapping[str, Any]], None]:
-        """Returns what shows the answer of the job `lineage`, too."""
+        """Returns what shows the result of the job `lineage`, too."""
         if self._found["comment"]:
             ui.label(self._found["comment"]).classes("faint")
         self._neighbours()
         columns = self._columns()
         if self._layer.kind == "silver":
-            self._rules()
+            self._expectations()
         self._rows()
         self._files()
         self._how_to_query()
@@ -128,40 +128,41 @@ class _Sections:
         is_silver = self._layer.kind == "silver"
         shown = [*(COLUMNS if is_silver else COLUMNS[:3]), *([] if self._layer.kind == "events" else [MADE])]
         listed = _plain_table("Columns", shown, [{"made": "...", **one} for one in found], "name")
-        said = status()
+        line = status()
 
         def complete(lineage: Mapping[str, Any]) -> None:
             made = lineage.get("columns", {})
             listed.rows = [{**one, **made.get(one["name"], {"made": ""})} for one in found]
             if "failed" in lineage:
-                failure("Nobody knows where the columns come from", lineage["failed"], said)
+                failure("Nobody knows where the columns come from", lineage["failed"], line)
             elif lineage.get("messages"):
-                say(said, f"message types: {', '.join(lineage['messages'][:20])}")
+                set_status(line, f"message types: {', '.join(lineage['messages'][:20])}")
 
         return complete
 
-    def _rules(self) -> None:
-        rules, rates = self._found["rules"], self._found["rates"]
-        heading("Rules", 2)
-        if "failed" in rules or "failed" in rates:
-            why = rules["failed"] if "failed" in rules else rates["failed"]
-            failure("The rules cannot be read", why)
+    def _expectations(self) -> None:
+        expectations, rates = self._found["rules"], self._found["rates"]
+        heading("Expectations", 2)
+        if "failed" in expectations or "failed" in rates:
+            why = expectations["failed"] if "failed" in expectations else rates["failed"]
+            failure("The expectations cannot be read", why)
             return
         counts = {name: tuple(sum(one[part] for one in points) for part in (1, 2)) for name, points in rates.items()}
-        known = {rule["name"]: rule for rule in rules}
+        known = {one["name"]: one for one in expectations}
         names = sorted({*known, *counts}, key=lambda name: (-_failing(counts.get(name)), name))
         if not names:
-            ui.label("No rule applies to this table.").classes("faint")
+            ui.label("No expectation applies to this table.").classes("faint")
             return
-        shown = [*RULES, ("rate", "pass rate")]
-        _plain_table("Rules", shown, [_rule_row(name, known.get(name), counts.get(name)) for name in names], "name")
+        shown = [*EXPECTATIONS, ("rate", "pass rate")]
+        rows = [_expectation_row(name, known.get(name), counts.get(name)) for name in names]
+        _plain_table("Expectations", shown, rows, "name")
         series = {
             name: [
                 (at, round(100 * passed / (passed + failed), 3))
                 for at, passed, failed in rates[name]
                 if passed + failed
             ]
-            for name in names[:MOST_RULES]
+            for name in names[:MOST_EXPECTATIONS]
             if name in rates
         }
         if series:
@@ -260,9 +261,9 @@ def _failing(counts: Sequence[int] | None) -> float:
     return counts[1] / max(1, sum(counts)) if counts else 0.0
 
 
-def _rule_row(name: str, rule: Mapping[str, str] | None, counts: Sequence[int] | None) -> dict[str, Any]:
+def _expectation_row(name: str, expectation: Mapping[str, str] | None, counts: Sequence[int] | None) -> dict[str, Any]:
     row: dict[str, Any] = {"name": name, "check": "no longer in the settings", "action": "", "rate": "-"}
-    row |= rule or {}
+    row |= expectation or {}
     if counts:
         row |= {"passed": counts[0], "failed": counts[1], "rate": f"{100 * (1 - _failing(counts)):.2f} %"}
     return row
@@ -313,7 +314,7 @@ class Layer:
 
 
 def figures(observed: Observations, layout: TableNames, layer: Layer) -> dict[str, str]:
-    """What is known of a table without reading it, by name."""
+    """The figures of a table without reading it, by name."""
     reading = observed.newest
     match layer.kind:
         case "bronze":
@@ -342,12 +343,12 @@ def figures(observed: Observations, layout: TableNames, layer: Layer) -> dict[st
 
 
 def trouble(observed: Observations, layer: Layer, table: str) -> str:
-    """What keeps rows out of the table, and which command helps; "" = nothing."""
+    """The reason why rows stay out of the table, and the command that helps; "" = nothing."""
     reading = observed.newest
     pause = reading.objects("paused").get(layer.name) if layer.kind == "silver" else None
     if isinstance(pause, dict):
         remedy = (
-            " Change the rule and restart the app, or let the rows in with "
+            " Change the expectation and restart the app, or let the rows in with "
             f"./scripts/protolake resume {layer.name} --failing quarantine (or --failing land)"
         )
         return f"{table} is paused: {pause_text(pause)}." + ("" if pause.get("let_in") else remedy)

@@ -1,4 +1,4 @@
-"""Asks a child process questions, as lines of JSON, and gets an answer to each."""
+"""Sends requests to a child process, as lines of JSON, and gets a response to each."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ MEMORY = 1 << 30
 
 
 class Child:
-    """A process that is asked one question. Another thread may end it meanwhile."""
+    """A process for one request. Another thread may end it meanwhile."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._ended = False
 
-    def ask(self, module: str, question: Mapping[str, Any], within_s: float) -> dict[str, Any]:
-        """The answer of `python -m MODULE`; {"failed": why} if there is none."""
+    def run(self, module: str, request: Mapping[str, Any], within_s: float) -> dict[str, Any]:
+        """The response of `python -m MODULE`; {"failed": why} if there is none."""
         pipe = subprocess.PIPE
         command = [sys.executable, "-m", module]
         try:
@@ -44,14 +44,14 @@ class Child:
                 )
             with process:
                 try:
-                    said, _ = process.communicate(json.dumps(question), within_s)
+                    output, _ = process.communicate(json.dumps(request), within_s)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     return {"failed": f"it takes more than {within_s:.0f} s"}
-            answer: dict[str, Any] = json.loads(said)
+            response: dict[str, Any] = json.loads(output)
         except (OSError, ValueError):
             return {"failed": CANCELLED if self._ended else "its process ended without an answer"}
-        return answer
+        return response
 
     def end(self) -> None:
         """End the process, or let none begin."""
@@ -61,21 +61,16 @@ class Child:
                 self._process.kill()
 
 
-def ask(module: str, question: Mapping[str, Any], within_s: float) -> dict[str, Any]:
-    """The answer of a process that nobody ends early, as of `Child.ask`."""
-    return Child().ask(module, question, within_s)
-
-
 class LastingChild:
-    """A process that is asked one question after the other, by one thread. It is started when it is asked, anew if it
-    has ended meanwhile, and ends with this process."""
+    """A process for one request after the other, of one thread. The first request starts it, and so does one after its
+    end. It ends with this process."""
 
     def __init__(self, module: str):
         self._command = [sys.executable, "-m", module]
         self._process: subprocess.Popen[str] | None = None
 
-    def ask(self, question: Mapping[str, Any], within_s: float) -> dict[str, Any]:
-        """The answer; {"failed": why} if there is none."""
+    def request(self, content: Mapping[str, Any], within_s: float) -> dict[str, Any]:
+        """The response; {"failed": why} if there is none."""
         pipe = subprocess.PIPE
         try:
             if self._process is None or self._process.poll() is not None:
@@ -88,18 +83,18 @@ class LastingChild:
             too_late = threading.Timer(within_s, process.kill)
             too_late.start()
             try:
-                process.stdin.write(f"{json.dumps(question)}\n")
+                process.stdin.write(f"{json.dumps(content)}\n")
                 process.stdin.flush()
-                answer: dict[str, Any] = json.loads(process.stdout.readline())
+                response: dict[str, Any] = json.loads(process.stdout.readline())
             finally:
                 too_late.cancel()
         except (OSError, ValueError):
             return {"failed": f"its process ended, or took more than {within_s:.0f} s"}
-        return answer
+        return response
 
 
-def reply(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Answer the questions on standard input. This process can write no files from now on, and has 60 s of CPU and
+def serve_requests(respond: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Respond to the requests on standard input. This process can write no files from now on, and has 60 s of CPU and
     1 GiB of memory, and loads no pandas. If the machine or the container runs out of memory, it ends before others
     do."""
     limits = {
@@ -113,7 +108,7 @@ def reply(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     for what, most in limits.items():
         resource.setrlimit(what, (most, most))
     block_pandas()
-    for question in sys.stdin:
-        print(json.dumps(answer(json.loads(question))), flush=True)
+    for request in sys.stdin:
+        print(json.dumps(respond(json.loads(request))), flush=True)
         if time.process_time() > CPU_S / 2:
-            break  # the next question gets a new process, which has time for it
+            break  # the next request gets a new process, which has time for it

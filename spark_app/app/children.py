@@ -14,7 +14,7 @@ def descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]  # a name may hold any character
+            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]  # a name may have any character
             children.setdefault(int(parent), []).append(int(entry.name))
     found = [pid]
     for one in found:

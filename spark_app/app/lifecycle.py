@@ -11,11 +11,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import NoReturn
 
-from spark_app.app.process import children
-from spark_app.app.process.watchdog import ProgressProbe, Watchdog
+from spark_app.app import children
 from spark_app.lake.files.state_files import read_json, write_quickly
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
@@ -30,7 +29,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """True in `requested` once the process was asked to stop. It may also be set to end the run for another reason.
+    """`requested` is set once the process gets a signal to stop. It may also be set to end the run for another reason.
 
     On SIGTERM or SIGINT the app finishes the batch and exits with 0; after `WITHIN_S` seconds it exits anyway. A thread
     reads the signal from a pipe, because Python's handlers wait for the main thread, which may be inside a library. An
@@ -68,7 +67,7 @@ LONGEST_S = 600.0  # so six starts an hour at most
 
 class StartBackoff:
     """Counts consecutive starts without a committed unit and delays further ones, so that a restart policy does not
-    loop. The caller holds the lake's lock.
+    loop. The caller has the lake's lock.
 
     <lake>/_protolake/starts.json    {"failed": starts since the last one that committed a unit or ended normally,
                                       "unit": the last committed unit when this start began}
@@ -101,11 +100,90 @@ def pause(failed: int, first_s: float) -> float:
     return 0.0 if failed < IMMEDIATE_STARTS else min(LONGEST_S, first_s * 2.0 ** min(failed - IMMEDIATE_STARTS, 20))
 
 
+TICK_S = 1.0
+LOOK_TICKS = 5  # between two looks: a probe calls the JVM, and nothing is due sooner
+LONGEST_TICK = 2  # in ticks: if one takes longer, the process or the machine was stopped
+
+ProgressProbe = Callable[[], Hashable]  # returns a value that changes with progress; None = no work to do
+
+
+class Watchdog:
+    """Ends the process if nothing makes progress, even if all other threads hang in Spark, the JVM or a disk.
+
+    Two threads: one calls the progress probes and may hang itself, because they call the JVM; the other counts the
+    seconds since the last progress in its own ticks, so that a stopped process (SIGSTOP, a suspended laptop) counts as
+    one tick.
+    """
+
+    def __init__(
+        self,
+        probes: Mapping[str, ProgressProbe],
+        stall_s: float,
+        fire: Callable[[str], None],
+        tick_s: float = TICK_S,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        """
+        Args:
+            probes: name of a loop -> its progress probe.
+            stall_s: seconds without progress until `fire` is called, once, with the name of the stalled loop.
+        """
+        self._probes = probes
+        self._stall_s = stall_s
+        self._fire = fire
+        self._tick_s = tick_s
+        self._clock = clock
+        self._done = threading.Event()
+        self._seen: dict[str, Hashable] = {}
+        self._elapsed = 0.0  # seconds, written by `count` alone
+        self._moved = dict.fromkeys(probes, 0.0)  # -> `_elapsed` at the last sign, written by `look` alone
+        self._then = clock()
+
+    def start(self) -> None:
+        """Start both threads."""
+        for name, step, ticks in (("look", self.look, LOOK_TICKS), ("count", self.count, 1)):
+            arguments = step, ticks * self._tick_s
+            threading.Thread(target=self._repeat, args=arguments, name=f"watchdog-{name}", daemon=True).start()
+
+    def stop(self) -> None:
+        """End both threads; `fire` is not called any more."""
+        self._done.set()
+
+    def quiet_s(self) -> float:
+        """Seconds since the last progress of the loop that has made none for the longest time."""
+        return self._elapsed - min(self._moved.values(), default=self._elapsed)
+
+    def look(self) -> None:
+        """Call all probes; one that fails gives no progress."""
+        for name, sign in self._probes.items():
+            try:
+                found = sign()
+            except Exception:
+                continue
+            if found is None or found != self._seen.get(name):
+                self._seen[name] = found
+                self._moved[name] = self._elapsed
+
+    def count(self) -> None:
+        """Add the time since the last call, and fire if a loop has made no progress for too long."""
+        now = self._clock()
+        self._elapsed += min(now - self._then, LONGEST_TICK * self._tick_s)
+        self._then = now
+        stalled = [name for name, moved in self._moved.items() if self._elapsed - moved > self._stall_s]
+        if stalled and not self._done.is_set():
+            self.stop()
+            self._fire(stalled[0])
+
+    def _repeat(self, step: Callable[[], None], every_s: float) -> None:
+        while not self._done.wait(every_s):
+            step()
+
+
 FINAL_STATUS_TIMEOUT_S = 5.0
 
 
 class ProcessLifecycle:
-    """`stop` is set when the process is asked to stop, or ends for another reason."""
+    """`stop` is set by a signal to stop, or when the process ends for another reason."""
 
     def __init__(
         self,
@@ -113,17 +191,17 @@ class ProcessLifecycle:
         settings: Run,
         status: Status,
         jvm_pid: Callable[[], int | None],
-        tell: Callable[[Event], None] = lambda event: None,
+        emit: Callable[[Event], None] = lambda event: None,
         describe_batch: Callable[[], str] = str,
     ):
         """
         Args:
             jvm_pid: the process id of the JVM, while there is one.
-            tell: gets the event of the end.
+            emit: gets the event of the end.
             describe_batch: the records of the current batch, for the exit message; "" = there is none.
         """
         self._describe_batch = describe_batch
-        self._tell = tell
+        self._emit = emit
         self._lake = lake
         self._settings = settings
         self._status = status
@@ -147,7 +225,7 @@ class ProcessLifecycle:
         watchdog.
 
         Raises:
-            StopRequested: the process was asked to stop while it waited.
+            StopRequested: a signal to stop came while it waited.
         """
         self._status.start()
         self._begun = True
@@ -170,7 +248,7 @@ class ProcessLifecycle:
         Raises:
             UnreachableError: another process has it.
         """
-        self._lake.lease.acquire(on_lost=lambda said: self.leave(ExitCode.UNREACHABLE, said))
+        self._lake.lease.acquire(on_lost=lambda reason: self.leave(ExitCode.UNREACHABLE, reason))
 
     def quiet_s(self) -> float:
         """Seconds without progress."""
@@ -182,7 +260,7 @@ class ProcessLifecycle:
             self._watchdog.stop()
         if not self._begun:
             return
-        self._tell(_end_event(code, reason))
+        self._emit(_end_event(code, reason))
         self._status.end("held" if code.held else "stopped", reason or None, bump=code == ExitCode.BUMP)
         if code.held or code in (ExitCode.DONE, ExitCode.BUMP):
             self._starts.succeeded()
@@ -197,16 +275,16 @@ class ProcessLifecycle:
         os._exit(code)
 
     def _stalled(self, what: str) -> NoReturn:
-        taken = self._describe_batch() if what == "ingest" else ""
-        stalled = f"{what}: {taken}" if taken else what
+        batch = self._describe_batch() if what == "ingest" else ""
+        stalled = f"{what}: {batch}" if batch else what
         self.leave(ExitCode.UNREACHABLE, f"{stalled} made no progress for {self._settings.stall_s:.0f} s")
 
 
 def _end_event(code: ExitCode, reason: str | None) -> Event:
     """The text of an error that nobody has foreseen is left to the log: it may have anything in it."""
     kind = "bump" if code is ExitCode.BUMP else "held" if code.held else "stop"
-    said = {"bump": "The app restarts for new columns", "held": "The app stops, and a person has to act"}
+    texts = {"bump": "The app restarts for new columns", "held": "The app stops, and a person has to act"}
     why = "a bug, see the log" if code is ExitCode.BUG else reason
-    text = said.get(kind, "The app stops") + (f": {why}" if why else "")
+    text = texts.get(kind, "The app stops") + (f": {why}" if why else "")
     calm = code in (ExitCode.DONE, ExitCode.BUMP)
     return Event(kind, text, "INFO" if calm else "ERROR", details={"exit_code": int(code)})

@@ -76,9 +76,9 @@ def show(context: PageContext) -> None:
         troubles()
         if observed.newest.moment - drawn_at >= SLOW_S:
             drawn_at = observed.newest.moment
-            told = list(observed.seconds)
-            draw(rate, charts.lines(RATE, {"rate": [(one.at, one.rate) for one in told]}))
-            draw(age, charts.lines(AGE, {"age": [(one.at, one.age_s) for one in told]}))
+            history = list(observed.seconds)
+            draw(rate, charts.lines(RATE, {"rate": [(one.at, one.rate) for one in history]}))
+            draw(age, charts.lines(AGE, {"age": [(one.at, one.age_s) for one in history]}))
             listed.rows = _rows(context)
 
     live(context, refresh)
@@ -151,8 +151,8 @@ def _troubles(context: PageContext) -> list[str]:
     for name, pause in sorted(reading.objects("paused").items()):
         if isinstance(pause, dict):
             found.append(f"{name} is paused: {pause_text(pause)}")
-    for key, said in sorted(reading.objects("schema_warnings", "stopped").items()):
-        found.append(f"Schema {key} is kept out: {said}")
+    for key, why in sorted(reading.objects("schema_warnings", "stopped").items()):
+        found.append(f"Schema {key} is kept out: {why}")
     for file, why in sorted(reading.objects("source", "named").items()):
         found.append(one_line(f"The file {file} cannot be ingested: {why}"))
     for gold, why in sorted(reading.objects("gold_failed").items()):
@@ -164,7 +164,7 @@ def _troubles(context: PageContext) -> list[str]:
 class Node:
     """
     Attributes:
-        lines: what it says below its name.
+        lines: below its name.
         colour: a word of `COLOURS`.
         path: the view that it leads to; "" = none.
     """
@@ -180,7 +180,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Bend:
-    """A place where the line from bronze to a table turns."""
+    """Where the line from bronze to a table turns."""
 
     key: str
     column: float
@@ -200,22 +200,22 @@ def flow_graph(observed: Observations, topics: Sequence[str], layout: TableNames
     """The graph of the newest reading, with some of the tables."""
     reading = observed.newest
     more = len(reading.objects("tables")) - len(shown)
-    targets = [_silver(observed, layout, name, row) for row, name in enumerate(shown)]
+    targets = [_silver(observed, layout, name, number) for number, name in enumerate(shown)]
     if more > 0:
         lines = (f"{amount(more)} more tables", "the list below has all")
         targets.append(Node("more", "...", lines, "calm", COLUMN["silver"], len(shown)))
-    gold = [_gold(reading, layout, name, row) for row, name in enumerate(shown)]
+    gold = [_gold(reading, layout, name, number) for number, name in enumerate(shown)]
     asides = _asides(reading, layout)
-    place = max(0.0, (max(len(targets), 1) - len(asides)) / 2 - 0.5)
-    bronze = _bronze(observed, layout, place)
-    below = [replace(node, row=place + 1 + number) for number, node in enumerate(asides)]
+    row = max(0.0, (max(len(targets), 1) - len(asides)) / 2 - 0.5)
+    bronze = _bronze(observed, layout, row)
+    below = [replace(node, row=row + 1 + number) for number, node in enumerate(asides)]
     bends = [Bend(f"to {node.key}", BEND, node.row) for node in (bronze, *targets) if targets]
     edges = [("topic", "bronze"), *([("bronze", "to bronze")] if targets else [])]
     edges += [("to bronze", bend.key) for bend in bends[1:]]
     edges += [(f"to {node.key}", node.key) for node in targets]
     edges += [(f"silver/{name}", f"gold/{name}") for name in shown]
     edges += list(pairwise(("bronze", *(node.key for node in below))))
-    return FlowGraph((_topic(observed, topics, place), bronze, *below, *targets, *gold), tuple(bends), tuple(edges))
+    return FlowGraph((_topic(observed, topics, row), bronze, *below, *targets, *gold), tuple(bends), tuple(edges))
 
 
 class ShownTables:
@@ -257,9 +257,9 @@ def _topic(observed: Observations, topics: Sequence[str], row: float) -> Node:
 
 
 def _files(reading: Reading, name: str, row: float) -> Node:
-    taken, waiting, broken = (reading.number("source", part) or 0 for part in ("taken", "waiting", "broken"))
+    ingested, waiting, broken = (reading.number("source", part) or 0 for part in ("taken", "waiting", "broken"))
     some = [f"{amount(broken)} cannot be ingested"] if broken else []
-    lines = (f"{amount(taken)} files ingested", f"{amount(waiting)} waiting", *some)
+    lines = (f"{amount(ingested)} files ingested", f"{amount(waiting)} waiting", *some)
     return Node("topic", name, lines, "warn" if broken else "accent", COLUMN["topic"], row)
 
 
@@ -293,18 +293,18 @@ def _gold(reading: Reading, layout: TableNames, name: str, row: int) -> Node:
 
 
 def _asides(reading: Reading, layout: TableNames) -> list[Node]:
-    """What is not in silver: quarantined, deferred and dropped records."""
+    """Records that are not in silver: quarantined, deferred and dropped records."""
     causes = reading.counts("quarantine")
     quarantined, deferred, dropped = sum(causes.values()), reading.number("deferred"), reading.number("dropped")
     worst = max(causes, key=lambda cause: causes[cause], default="")
     open_records = (f"{amount(quarantined)} open records", f"most for {worst}" if quarantined else "nothing is open")
     to_decode = (f"{amount(deferred)} records", "wait for a schema or a table")
-    by_rules = (f"{amount(dropped)} records", "by expectations")
+    by_expectations = (f"{amount(dropped)} records", "by expectations")
     column, colour = COLUMN["bronze"], "warn" if deferred else "calm"
     return [
         Node("quarantine", "quarantine", open_records, "warn" if quarantined else "calm", column, 0, "/quarantine"),
         Node("deferred", "deferred", to_decode, colour, column, 0, f"/tables/{layout.deferred}"),
-        Node("dropped", "dropped", by_rules, "calm", column, 0, f"/tables/{layout.dropped}"),
+        Node("dropped", "dropped", by_expectations, "calm", column, 0, f"/tables/{layout.dropped}"),
     ]
 
 
@@ -363,5 +363,4 @@ def _drawn_node(node: Node) -> dict[str, Any]:
 
 
 def _drawn_bend(bend: Bend) -> dict[str, Any]:
-    """A place where a line turns."""
     return {"id": bend.key, "name": bend.key, "x": bend.column * WIDE, "y": bend.row * HIGH, "symbolSize": 0.1}
