@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from scripts.local.objectstore import ObjectStore
 from scripts.local.ports import free_port
 from scripts.local.store_proxy import StoreProxy
-from spark_app.app.cli.exits import cause_of_end, say_unexpected
+from spark_app.app.cli.exits import cause_of_end, report_unexpected
 from spark_app.lake.files import object_clients
 from spark_app.lake.files.local import open_storage
 from spark_app.lake.files.objects import ObjectStorage
@@ -74,7 +74,7 @@ def test_errors_of_libraries_about_the_store_are_told_from_those_about_files(
                 read()
             assert is_store_error(caught.value) is is_stores, caught.value
             assert (cause_of(caught.value) is not None) is is_stores
-            assert say_unexpected(caught.value) == (ExitCode.UNREACHABLE if is_stores else ExitCode.BUG)
+            assert report_unexpected(caught.value) == (ExitCode.UNREACHABLE if is_stores else ExitCode.BUG)
             said = capsys.readouterr().err
             assert (said.startswith("protolake: "), len(said.splitlines())) == (is_stores, 1)
 

@@ -163,7 +163,7 @@ def test_the_token_is_closed_to_others_whatever_the_umask_is(lake: Lake) -> None
         files.token()
     Path(files.token_file).chmod(0o600)
     Path(files.token_file).write_text("short\n")
-    with pytest.raises(ConfigurationError, match="holds no token: remove it"):
+    with pytest.raises(ConfigurationError, match="has no token: remove it"):
         files.token()
 
 
