@@ -6,13 +6,14 @@ import datetime
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from spark_app.audit.snapshot import Snapshot, Table
 from spark_app.audit.verdict import GOLD, Verdict
@@ -46,7 +47,7 @@ def check_gold(snapshot: Snapshot, verdict: Verdict) -> None:
     due = {layout.silver_of(name): layout.gold_of(name) for name in set(snapshot.names.values())}
     for silver_name, gold_name in sorted(due.items()):
         silver, gold = snapshot.tables.get(silver_name), snapshot.tables.get(gold_name)
-        if silver is None or snapshot.column_of(silver, key) not in silver.schema.names:
+        if silver is None or not snapshot.path_of(silver, key):
             continue
         folded = max(snapshot.folded, _unit_of(snapshot, gold, "/gold") if gold else 0)
         last = _unit_of(snapshot, silver)
@@ -75,7 +76,7 @@ def _check_table(snapshot: Snapshot, silver: Table, gold: Table | None, name: st
         field = aggregate.field or ("" if aggregate.function == "count" else snapshot.settings.event.time)
         try:
             for value, found in compute(
-                silver, snapshot.column_of(silver, key), snapshot.column_of(silver, field), aggregate
+                silver, snapshot.path_of(silver, key), snapshot.path_of(silver, field), bool(field), aggregate
             ):
                 expected.setdefault(value, {})[column] = found
         except NotComparable:
@@ -93,32 +94,39 @@ def _check_table(snapshot: Snapshot, silver: Table, gold: Table | None, name: st
             verdict.add(GOLD, name, [str(value)], ", ".join(wrong))
 
 
-def compute(silver: Table, key: str, field: str, aggregate: Aggregate) -> Iterator[tuple[Any, Any]]:
+def compute(
+    silver: Table, key: tuple[str, ...], field: tuple[str, ...], of_field: bool, aggregate: Aggregate
+) -> Iterator[tuple[Any, Any]]:
     """(key, value) of one aggregate over all rows.
+
+    Args:
+        key, field: paths in silver; () = silver does not have it.
+        of_field: False = the aggregate is one of rows.
 
     Raises:
         NotComparable: Arrow cannot order or add the values as Spark does.
     """
     function = aggregate.function
-    if not field:
-        yield from _fold(silver, [key], key, lambda part: _counted(part, key), _add)
+    if not of_field:
+        yield from _fold(silver, _columns(key, ()), _counted, _add)
     elif function == "count":
-        yield from _fold(silver, _columns(silver, key, field), key, lambda part: _of_field(part, key, field), _add)
+        yield from _fold(silver, _columns(key, field), _of_field, _add)
     else:
         yield from _whole(silver, key, field, function)
 
 
-def _columns(silver: Table, key: str, field: str) -> list[str]:
-    return [name for name in dict.fromkeys((key, field)) if name in silver.schema.names]
+def _columns(key: tuple[str, ...], field: tuple[str, ...]) -> dict[str, ds.Expression]:
+    """What is read, by the names *key* and *field*."""
+    return {name: ds.field(path) for name, path in (("key", key), ("field", field)) if path}
 
 
-def _parts(silver: Table, columns: list[str]) -> Iterator[pa.Table]:
+def _parts(silver: Table, columns: Mapping[str, ds.Expression]) -> Iterator[pa.Table]:
     for batch in silver.batches(columns):
         for first in range(0, batch.num_rows, BATCH):
             yield pa.Table.from_batches([batch.slice(first, BATCH)])
 
 
-def _fold(silver: Table, columns: list[str], key: str, count: Any, add: Any) -> Iterator[tuple[Any, Any]]:
+def _fold(silver: Table, columns: Mapping[str, ds.Expression], count: Any, add: Any) -> Iterator[tuple[Any, Any]]:
     total: dict[Any, Any] = {}
     for part in _parts(silver, columns):
         for value, found in count(part):
@@ -130,28 +138,28 @@ def _add(one: int, other: int) -> int:
     return one + other
 
 
-def _counted(part: pa.Table, key: str) -> Iterator[tuple[Any, int]]:
-    for item in part[key].value_counts().to_pylist():
+def _counted(part: pa.Table) -> Iterator[tuple[Any, int]]:
+    for item in part["key"].value_counts().to_pylist():
         yield _key(item["values"]), item["counts"]
 
 
-def _of_field(part: pa.Table, key: str, field: str) -> Iterator[tuple[Any, int]]:
-    valid = part[field].is_valid() if field in part.column_names else pa.chunked_array([np.zeros(len(part), bool)])
+def _of_field(part: pa.Table) -> Iterator[tuple[Any, int]]:
+    valid = part["field"].is_valid() if "field" in part.column_names else pa.chunked_array([np.zeros(len(part), bool)])
     grouped = (
-        pa.table({"key": part[key], "valid": valid.cast(pa.int64())}).group_by("key").aggregate([("valid", "sum")])
+        pa.table({"key": part["key"], "valid": valid.cast(pa.int64())}).group_by("key").aggregate([("valid", "sum")])
     )
     for row in grouped.to_pylist():
         yield _key(row["key"]), row["valid_sum"]
 
 
-def _whole(silver: Table, key: str, field: str, function: str) -> Iterator[tuple[Any, Any]]:
-    rows = silver.read(_columns(silver, key, field))
-    values = _suited(rows[field] if field in rows.column_names else pa.nulls(len(rows), pa.string()), function)
-    if not pa.types.is_floating(values.type) and not pa.types.is_floating(rows[key].type) and function in BY_ARROW:
-        return (yield from _by_arrow(rows[key], values, BY_ARROW[function]))
+def _whole(silver: Table, key: tuple[str, ...], field: tuple[str, ...], function: str) -> Iterator[tuple[Any, Any]]:
+    rows = silver.read(_columns(key, field))
+    values = _suited(rows["field"] if field else pa.nulls(len(rows), pa.string()), function)
+    if not pa.types.is_floating(values.type) and not pa.types.is_floating(rows["key"].type) and function in BY_ARROW:
+        return (yield from _by_arrow(rows["key"], values, BY_ARROW[function]))
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
-    encoded = rows[key].combine_chunks().dictionary_encode(null_encoding="encode")
+    encoded = rows["key"].combine_chunks().dictionary_encode(null_encoding="encode")
     codes, keys = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], np.arange(len(keys) + 1))

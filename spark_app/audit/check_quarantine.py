@@ -17,7 +17,7 @@ BARE = {Cause.FRAME_MAGIC, Cause.FRAME_SHORT}
 LIMIT = re.compile(r"the most is (\d+)")  # in the detail of a record whose value was omitted
 
 OTHER_LIMIT = "values were omitted although they are within batch.max_record_bytes, which may have been smaller"
-OTHER_NAME = "records are quarantined as route_missing, but since then their routing field has another name as well"
+OTHER_NAME = "records are quarantined as route_missing, although their routing field is found today: replay them"
 NO_REASON = "records are quarantined as decode_type, but today's columns do not show why"
 
 
@@ -80,7 +80,7 @@ def _may_be(chunk: Chunk, cause: Cause, record: int, had_schema: bool, absent: A
         if record not in absent.misfits:
             chunk.verdict.note(NO_REASON)
         return True
-    if cause == Cause.ROUTE_MISSING and not proven and record in facts.renamed:
+    if cause == Cause.ROUTE_MISSING and not proven and record in facts.found_since:
         chunk.verdict.note(OTHER_NAME)
         return True
     return cause in BY_TABLES and not proven

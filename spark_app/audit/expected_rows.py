@@ -17,7 +17,7 @@ import pyarrow as pa
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 
-from spark_app.audit.expected import Column, Json, NotUtf8, TimestampOutOfRange, columns_of
+from spark_app.audit.expected import BIG, Column, Json, NotUtf8, TimestampOutOfRange, columns_of
 from spark_app.audit.frames import KEY_HEADER, Frame, cause_of_bare, frame_of, is_schema_id
 from spark_app.audit.schemas import Reading, RenamedFields, Schemas
 from spark_app.audit.source_records import Records
@@ -80,7 +80,8 @@ class RecordFacts:
         causes: record -> causes that its bytes prove.
         unknown: records whose schema the ledger cannot decode.
         broken: records whose message index cannot be read. Earlier releases did not store their schema.
-        renamed: records whose routing field, if they have it, has a column of another name.
+        found_since: records whose routing field earlier releases did not find: its column has another name, or is of
+            another kind than text.
     """
 
     keys: list[SchemaKey | None]
@@ -88,7 +89,7 @@ class RecordFacts:
     causes: dict[int, frozenset[Cause]] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
     broken: set[int] = field(default_factory=set)
-    renamed: set[int] = field(default_factory=set)
+    found_since: set[int] = field(default_factory=set)
 
 
 class ExpectedRows:
@@ -285,8 +286,8 @@ class ExpectedRows:
             outer = outer.of([position for position, row in enumerate(rows) if row in kept])
         full_name = reading.kind.DESCRIPTOR.full_name
         routed = self._routing_values(values, columns, full_name, len(good), outer)
-        if outer is None and self._routing not in values:
-            facts.renamed.update(good)
+        if outer is None and not any(one.name == self._routing and one.kind == pa.string() for one in columns):
+            facts.found_since.update(good)
         tables = [self._table(row, value, facts) for row, value in zip(good, routed, strict=True)]
         yield Piece(
             good,
@@ -308,10 +309,12 @@ class ExpectedRows:
             return [full_name] * count
         of_outer = "" if outer is None else self._renamed.column(outer.message, self._routing, outer.values)
         if outer is not None and of_outer in outer.values:
-            found = outer.values[of_outer]
+            found, kind = outer.values[of_outer], outer.types[of_outer]
         else:
-            found = values.get(self._renamed.column(full_name, self._routing, values), [None] * count)
-        names = [value if isinstance(value, str) else None for value in found]
+            name = self._renamed.column(full_name, self._routing, values)
+            found = values.get(name, [None] * count)
+            kind = next((column.whole for column in columns if column.name == name), pa.null())
+        names = [_routing_text(value, kind) for value in found]
         return [name and f"{full_name}/{name}" for name in names] if route_by == "both" else names
 
     def _table(self, row: int, value: str | None, facts: RecordFacts) -> str | None:
@@ -367,6 +370,13 @@ class _Outer:
     def rest(self) -> list[dict[str, Any] | None]:
         count = len(next(iter(self.values.values()), []))
         return [{name: self.values[name][p] for name in self.names} if self.names else None for p in range(count)]
+
+
+def _routing_text(value: Any, kind: pa.DataType) -> str | None:
+    """The routing value that a field's value is; None if it is none."""
+    if value is None or not (kind in (pa.string(), pa.bool_(), BIG) or pa.types.is_integer(kind)):
+        return None
+    return str(value).lower() if kind == pa.bool_() else str(value)
 
 
 def _inner_frame(payload: bytes | None, number: int | None) -> Frame | Cause:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from google.protobuf import message_factory
@@ -175,9 +175,10 @@ class RenamedFields:
 
     def _add(self, message: Descriptor, decoded: Descriptor) -> None:
         name, columns = message.full_name, names_of(decoded, set(RESERVED))
-        self._columns[name] |= {column.lower() for column in columns.values()}
+        self._columns[name] |= set(columns.values())
+        there = {column.lower() for column in self._columns[name]} | RESERVED
         for field in message.fields:
-            if field.name.lower() not in self._columns[name] | RESERVED:
+            if field.name.lower() not in there:
                 self._column_of[name].setdefault(field.name, columns[field.number])
 
     def column(self, message: str, name: str, columns: Collection[str]) -> str:
@@ -186,7 +187,7 @@ class RenamedFields:
         Args:
             columns: those of the schema that wrote the rows.
         """
-        return name if name in columns else self._column_of.get(message, {}).get(name, name)
+        return self._meant(name, columns, self._column_of.get(message, {}))
 
     def column_in_table(self, messages: Iterable[str], name: str, columns: Collection[str]) -> str:
         """The same for the rows of a table with these message types. No version may have a column of the name.
@@ -195,11 +196,18 @@ class RenamedFields:
             columns: those that the table has by now.
         """
         kinds = [message.rpartition("/")[2].partition("#")[0] for message in messages]
-        there = {column.lower() for column in columns}.union(*(self._columns.get(kind, ()) for kind in kinds))
-        if name.lower() in there:
-            return name
-        renamed = (self._column_of.get(kind, {}).items() for kind in kinds)
-        return next((column for names in renamed for other, column in names if other.lower() == name.lower()), name)
+        sent = [column for kind in kinds for column in self._columns.get(kind, ())]
+        renamed: dict[str, str] = {}
+        for kind in kinds:
+            renamed = self._column_of.get(kind, {}) | renamed
+        return self._meant(name, [*columns, *sent], renamed)
+
+    @staticmethod
+    def _meant(name: str, columns: Iterable[str], renamed: Mapping[str, str]) -> str:
+        """The column of this name, else one that differs in case only, else that of a renamed field."""
+        spelt = {column.lower(): column for column in reversed([*columns])} | {column: column for column in columns}
+        others = {other.lower(): column for other, column in reversed(list(renamed.items()))}
+        return spelt.get(name) or spelt.get(name.lower()) or others.get(name.lower(), name)
 
     def names(self) -> dict[str, str]:
         """Name of a field in lower case -> its column, of all messages."""

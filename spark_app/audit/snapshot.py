@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -72,14 +72,16 @@ class Table:
     def count(self) -> int:
         return int(self._guard(self._dataset.count_rows))
 
-    def read(self, columns: Sequence[str] | None = None, condition: Any = None) -> pa.Table:
+    def read(
+        self, columns: Sequence[str] | Mapping[str, ds.Expression] | None = None, condition: Any = None
+    ) -> pa.Table:
         """Rows that satisfy the condition; all columns unless `columns` names some.
 
         Raises:
             UnreachableError: a newer version removed files during the audit.
             ContractError: the files are damaged or missing.
         """
-        return self._guard(lambda: self._dataset.to_table(columns=columns and list(columns), filter=condition))
+        return self._guard(lambda: self._dataset.to_table(columns=_listed(columns), filter=condition))
 
     def within(self, topic_id: str | None, spans: Sequence[Span]) -> Any:
         """The condition that a row is in one of the spans; all spans are of one topic."""
@@ -90,8 +92,8 @@ class Table:
         same = own_id.is_null() if topic_id is None else own_id == topic_id
         return (topic == spans[0].topic) & same & inside
 
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        batches = iter(self._dataset.to_batches(columns=list(columns)))
+    def batches(self, columns: Sequence[str] | Mapping[str, ds.Expression]) -> Iterator[pa.RecordBatch]:
+        batches = iter(self._dataset.to_batches(columns=_listed(columns)))
         while (batch := self._guard(lambda: next(batches, None))) is not None:
             yield batch
 
@@ -143,6 +145,10 @@ class Table:
             raise ContractError(
                 f"table {self.name} cannot be read ({words}): restore its files from a backup"
             ) from None
+
+
+def _listed(columns: Sequence[str] | Mapping[str, ds.Expression] | None) -> Any:
+    return dict(columns) if isinstance(columns, Mapping) else columns and list(columns)
 
 
 def _delta(storage: Storage, name: str, version: int | None = None) -> DeltaTable:
@@ -252,8 +258,21 @@ class Snapshot:
     def renamed(self) -> RenamedFields:
         return RenamedFields(self.schemas)
 
-    def column_of(self, silver: Table, name: str) -> str:
-        """The column of a silver table that a setting calls by this name; "" stays ""."""
+    def path_of(self, silver: Table, name: str) -> tuple[str, ...]:
+        """The path to the column, or the field inside one, that a setting calls by this name; () = there is none."""
+        found: list[str] = []
+        inside = pa.struct(list(silver.schema))
+        for part in [name] if self._column_of(silver, name) in silver.schema.names else name.split("."):
+            names = [field.name for field in inside] if pa.types.is_struct(inside) else []
+            column = next((one for one in names if one.lower() == part.lower()), "")
+            column = part if part in names else column if found else self._column_of(silver, part)
+            if column not in names:
+                return ()
+            found.append(column)
+            inside = inside.field(column).type
+        return tuple(found)
+
+    def _column_of(self, silver: Table, name: str) -> str:
         return self.renamed.column_in_table(self.messages.get(silver.name, ()), name, silver.schema.names)
 
     def silver(self) -> dict[str, Table]:

@@ -1,8 +1,9 @@
 """What is said of the columns of a table: their comments, their other names, and their ids in files.
 
 The other names of a column are what the fields that fill it are called in some version, where it is not the column's
-own name. A setting may name a column by either. A column of the name always comes first, so a name that readers see in
-the table means what they see.
+own name. A setting may name a column by either, and case does not count, as in Spark. A column of exactly the name
+comes first, then one that differs in case only, then one with this other name: a name that readers see in the table
+means what they see.
 
 The field ids are those of Parquet, by which some readers, such as those of Iceberg, find a column in a file.
 
@@ -58,12 +59,32 @@ def inside(column: str, aliases: Aliases) -> Aliases:
 
 
 def column_of(name: str, columns: Iterable[str], aliases: Aliases) -> str:
-    """The name of the column that a setting names; the name as it is if no column has it. Case does not count.
+    """The column that a name of the settings means, as the column is spelt; the name as it is if there is none.
 
     Args:
         columns: the columns that there are.
     """
     return _name_in((), name, columns, aliases)
+
+
+def field_of(name: str, columns: pa.Schema, names: Iterable[str], aliases: Aliases) -> tuple[Path, pa.Field | None]:
+    """(path to the field that a name of the settings means, the field; None if there is none). A name with dots that is
+    no column is a path into structs.
+
+    Args:
+        names: those of the columns, and those that messages have besides; see `column_of`.
+    """
+    column = column_of(name, names, aliases)
+    if "." not in name or column in columns.names:
+        return (column,), columns.field(column) if column in columns.names else None
+    path = path_of(tuple(name.split(".")), columns, aliases)
+    field, inside = None, columns
+    for part in path:
+        if part not in [one.name for one in inside]:
+            return path, None
+        field = inside.field(part)
+        inside = field.type if pa.types.is_struct(field.type) else pa.struct([])
+    return path, field
 
 
 def path_of(path: Path, columns: pa.Schema, aliases: Aliases) -> Path:
@@ -86,10 +107,12 @@ def aliased_fields(columns: pa.Schema, aliases: Aliases) -> list[pa.Field]:
 
 
 def _name_in(at: Path, name: str, columns: Iterable[str], aliases: Aliases) -> str:
-    others = aliases.get(at)
-    if not others or name.casefold() in {column.casefold() for column in columns}:
+    there, folded = list(columns), name.casefold()
+    if name in there:
         return name
-    return next((column for other, column in others.items() if other.casefold() == name.casefold()), name)
+    own = (column for column in there if column.casefold() == folded)
+    renamed = (column for other, column in aliases.get(at, {}).items() if other.casefold() == folded)
+    return next(own, None) or next(renamed, name)
 
 
 KEY = "PARQUET:field_id"  # the metadata of a field from which Arrow writes the id, and into which it reads it

@@ -1,6 +1,9 @@
-"""Escapes text from outside before it is shown to people, and names before they are part of SQL."""
+"""Text from outside: escaped for people, quoted for SQL, and the known names that a wrong one comes near."""
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
 
 
 def one_line(text: str) -> str:
@@ -16,3 +19,9 @@ def _spell(character: str) -> str:
 def quoted(name: str) -> str:
     """The name of a table or a column as SQL takes it, whatever it is."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def near(name: str, known: Collection[str]) -> str:
+    """Which of the known names a wrong one may be."""
+    close = difflib.get_close_matches(name, known, n=3) or sorted(known)[:5]
+    return f"there is {', '.join(close)}" if close else "there is none"

@@ -151,6 +151,13 @@ class Event(Section):
         "field", description="what names the table: the routing field, the message type, or both"
     )
 
+    @field_validator("routing", "key")
+    @classmethod
+    def _be_a_column(cls, name: str) -> str:
+        if "." in name:
+            raise ValueError(f"{name} is a field inside another: only a field of the message itself can be one")
+        return name
+
 
 def _makes(shape: str, name: str) -> bool:
     """Whether the pattern can give this name for some routing value."""

@@ -74,14 +74,7 @@ class TableAdmission:
             self._by,
             self.messages,
             {name: columns for name, columns in fixed.items() if columns is not None},
-            self._routing_columns(),
         )
-
-    def _routing_columns(self) -> dict[str, str]:
-        """Message type -> the column of the routing field, where it has another name."""
-        by_type = self._catalog().aliases.items()
-        of_rows = {kind: aliases.get((), {}) for kind, aliases in by_type}
-        return {kind: names[self._event.routing] for kind, names in of_rows.items() if self._event.routing in names}
 
     def check_names(self, names: Iterable[str]) -> None:
         """

@@ -26,6 +26,7 @@ from spark_app.model.causes import Cause, Reject
 
 NAME = re.compile(r"[a-z0-9_]{1,64}")
 LONGEST_DETAIL = 200  # characters of a routing value in quarantine; the raw record contains all of it
+NAMING = "a text, an enum, an integer or a boolean can"
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 By = Literal["field", "message", "both"]
 T = TypeVar("T", pa.Table, pa.Array)
@@ -43,7 +44,6 @@ class Routing:
         by: the source of the routing value.
         messages: routing name -> the message types of its rows, in the order of admission; any other type is new.
         fixed: routing name -> existing columns of a table with several message types.
-        aliases: message type -> the column with the values of the routing field, where it has another name.
     """
 
     field: str
@@ -53,11 +53,6 @@ class Routing:
     by: By = "field"
     messages: Mapping[str, tuple[str, ...]] = attribute(default_factory=dict)
     fixed: Mapping[str, pa.Schema] = attribute(default_factory=dict)
-    aliases: Mapping[str, str] = attribute(default_factory=dict)
-
-    def column(self, message: str, columns: Collection[str]) -> str:
-        """The column with the routing values of a message; a column of the field's name comes first."""
-        return self.field if self.field in columns else self.aliases.get(message, self.field)
 
     @cached_property
     def owned(self) -> frozenset[str]:
@@ -108,11 +103,12 @@ def classify(value: str | None, routing: Routing, message: str) -> RouteResult:
 
 @dataclass(frozen=True)
 class Routed:
-    """One code per row of a table: a position in `values` and `results`."""
+    """One code per row of a table: a position in `values` and `results`. `none` says why a row has no value."""
 
     codes: np.ndarray
     values: list[str | None]
     results: list[RouteResult]
+    none: str = ""
 
     def with_paused(self, names: Collection[str]) -> Routed:
         """The same, where these tables are paused."""
@@ -121,35 +117,49 @@ class Routed:
 
     def rejects(self) -> list[Reject]:
         """The rows that have no table, with the cause."""
-        bad = {c: (v.cause, repr(self.values[c])[:LONGEST_DETAIL]) for c, v in enumerate(self.results) if v.cause}
+        bad = {c: (v.cause, self._detail(self.values[c])) for c, v in enumerate(self.results) if v.cause}
         if not bad:
             return []
         return [(row, *bad[self.codes[row]]) for row in np.flatnonzero(np.isin(self.codes, list(bad))).tolist()]
+
+    def _detail(self, value: str | None) -> str:
+        return self.none if value is None else repr(value)[:LONGEST_DETAIL]
 
 
 def route(table: pa.Table, count: int, routing: Routing, message: str, column: str = "") -> Routed:
     """Find the tables of `count` rows; each distinct routing value is checked once.
 
     Args:
-        table: the rows, or their wrappers. If it has no routing field, or the field is not a string, there is no value.
+        table: the rows, or their wrappers. Without a routing field of a kind that can name tables, there is no value.
         column: has the routing values; "" = it is called as the routing field.
         message: the message type, with the wrapper's type and "/" before it if there is a wrapper.
     """
     full_name = message.rpartition("/")[2].partition("#")[0]
     if routing.by == "message":
         return Routed(np.zeros(count, np.int64), [full_name], [classify(full_name, routing, message)])
-    codes, values = _field_values(table, count, column or routing.field)
+    codes, values, none = _field_values(table, count, column or routing.field)
     if routing.by == "both":
         values = [value and f"{full_name}/{value}" for value in values]
-    return Routed(codes, values, [classify(value, routing, message) for value in values])
+    return Routed(codes, values, [classify(value, routing, message) for value in values], none)
 
 
-def _field_values(table: pa.Table, count: int, name: str) -> tuple[np.ndarray, list[str | None]]:
+def _field_values(table: pa.Table, count: int, name: str) -> tuple[np.ndarray, list[str | None], str]:
+    """(codes of the rows, the values as text, why a row has none)."""
     index = table.schema.get_field_index(name)
-    if index < 0 or not pa.types.is_string(table.schema.field(index).type):
-        return np.zeros(count, np.int64), [None]
-    encoded = pc.dictionary_encode(table.column(index).combine_chunks(), null_encoding="encode")
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
+    if index < 0:
+        return np.zeros(count, np.int64), [None], f"the message has no field {name}"
+    column = table.column(index)
+    if not names_tables(column.type):
+        return np.zeros(count, np.int64), [None], f"{name} is {column.type}, which cannot name a table: {NAMING}"
+    encoded = pc.dictionary_encode(column.combine_chunks(), null_encoding="encode")
+    texts = encoded.dictionary.cast(pa.string()).to_pylist()
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), texts, f"{name} is NULL"
+
+
+def names_tables(kind: pa.DataType) -> bool:
+    """Whether values of a column can be routing values. An unsigned integer of 64 bits is a decimal without places."""
+    whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
+    return bool(whole or pa.types.is_string(kind) or pa.types.is_boolean(kind))
 
 
 def pick(source: T, rows: np.ndarray) -> T:

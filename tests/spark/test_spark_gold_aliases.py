@@ -79,7 +79,7 @@ def test_new_rows_of_a_new_version_are_merged(spark: SparkSession, answers: Answ
 
 def test_tables_that_read_other_columns_are_computed_apart() -> None:
     columns = pa.schema([("k", pa.string()), ("score", pa.int64()), ("points", pa.int64())])
-    one = pa.schema([columns.field("k"), with_source(columns.field("score"), "points")])
+    one = pa.schema([columns.field("k"), with_source(columns.field("score"), ("score",), "points")])
     other = pa.schema([columns.field("k"), columns.field("points")])
     assert one == other
     assert [names for _, names in _alike("abc", {"a": one, "b": other, "c": one})] == [["a", "c"], ["b"]]

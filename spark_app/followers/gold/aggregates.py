@@ -15,6 +15,7 @@ from pyarrow import types
 
 from spark_app.lake.delta.parquet import read_batches
 from spark_app.lake.files.storage import Storage
+from spark_app.model.columns import Path
 from spark_app.model.gold_functions import GOLD_FUNCTIONS, ByArrow
 from spark_app.model.record_schemas import TIMESTAMP
 
@@ -22,18 +23,18 @@ ROWS, BYTES = 1 << 15, 16 << 20  # of a chunk: the most rows, and about the most
 WIDE = pa.decimal128(38, 0)  # the type of a sum of integers, which is exact
 KEYS = (types.is_string, types.is_binary, types.is_signed_integer, types.is_boolean)
 EVERY = pc.CountOptions(mode="all")
-SOURCE = b"protolake.column"  # metadata of a field
+SOURCE = b"protolake.column"  # metadata of a field: the names of its path, with NUL between them
 
 
-def with_source(column: pa.Field, name: str) -> pa.Field:
-    """A column of silver as a field of this name, which notes the column's own name if it is another one."""
-    return column if column.name == name else column.with_name(name).with_metadata({SOURCE: column.name})
+def with_source(found: pa.Field, path: Path, name: str) -> pa.Field:
+    """A column of silver, or a field inside it, under the name that the settings give it."""
+    return found if path == (name,) else found.with_name(name).with_metadata({SOURCE: "\0".join(path)})
 
 
-def source_of(field: pa.Field) -> str:
-    """The column of silver that is read for a field."""
+def source_of(field: pa.Field) -> Path:
+    """The path in silver to what is read for a field."""
     source: bytes = (field.metadata or {}).get(SOURCE, field.name.encode())
-    return source.decode()
+    return tuple(source.decode().split("\0"))
 
 
 class Aggregate(NamedTuple):
@@ -54,7 +55,9 @@ class Grouping(NamedTuple):
 
     def is_exact_in_arrow(self) -> bool:
         """Whether Arrow gives exactly Spark's results. Spark treats NaN, -0.0 and means differently, so aggregates of
-        floating-point columns and means are left to Spark."""
+        floating-point columns and means are left to Spark, and so are fields inside columns."""
+        if any(len(source_of(field)) > 1 for field in self.fields):
+            return False
         return _is_key(self.fields.field(self.key).type) and all(map(self._suits, self.aggregates))
 
     def reduce(self, storage: Storage, keys: Iterable[str]) -> pa.Table:
@@ -89,7 +92,7 @@ class Grouping(NamedTuple):
 
     def _read(self, storage: Storage, key: str) -> Iterator[pa.RecordBatch]:
         """The fields of a file in batches, with the types of the table."""
-        return read_batches(storage, key, self.fields, [source_of(field) for field in self.fields], ROWS, BYTES)
+        return read_batches(storage, key, self.fields, [source_of(field)[0] for field in self.fields], ROWS, BYTES)
 
     def _of_rows(self, rows: pa.Table) -> pa.Table:
         """The key column, then the input column of each aggregate."""

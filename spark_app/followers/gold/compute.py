@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +29,7 @@ from spark_app.followers.gold.merging import narrow
 from spark_app.followers.gold.spec import GoldSpec
 from spark_app.lake.files.disk import is_full
 from spark_app.lake.files.storage import Storage
+from spark_app.model.columns import Path
 from spark_app.model.gold_functions import GOLD_FUNCTIONS
 from spark_app.settings.models import Settings
 from spark_app.units.driver.reader import FOLDER, read_rows
@@ -71,13 +72,13 @@ class AggregateComputer:
         self, new: dict[str, list[str]], rows: dict[str, list[str]], fields: dict[str, pa.Schema]
     ) -> Computed:
         """Aggregates of the keys in the `new` files, over all silver files of their tables (`rows`)."""
-        key = self._spec.key
+        key = F.col(f"`{self._spec.key}`")
         computed = Computed({}, {})
 
         def read(schema: pa.Schema, names: list[str]) -> DataFrame:
             touched = self._read(new, schema, names)
-            touched = touched.select(F.col(key).alias("touched_key"), F.col(TABLE).alias("touched_table")).distinct()
-            same = (F.col(TABLE) == F.col("touched_table")) & F.col(key).eqNullSafe(F.col("touched_key"))
+            touched = touched.select(key.alias("touched_key"), F.col(TABLE).alias("touched_table")).distinct()
+            same = (F.col(TABLE) == F.col("touched_table")) & key.eqNullSafe(F.col("touched_key"))
             return self._read(rows, schema, names).join(touched, same, "left_semi")
 
         for schema, names in _alike(new, fields):
@@ -112,9 +113,8 @@ class AggregateComputer:
     def _read(self, files: dict[str, list[str]], fields: pa.Schema, names: list[str]) -> DataFrame:
         """The fields of all files in one DataFrame, with the table's name in `TABLE`. Missing columns are NULL."""
         keys = [key for name in names for key in files[name]]
-        columns = {source_of(field): pa.field(source_of(field), field.type) for field in fields}
-        rows = read_rows(self._session, self._storage, keys, from_arrow_schema(pa.schema(columns.values())))
-        named = (F.col(source_of(field)).alias(field.name) for field in fields)
+        rows = read_rows(self._session, self._storage, keys, from_arrow_schema(_to_read(fields)))
+        named = (F.col(".".join(f"`{part}`" for part in source_of(field))).alias(field.name) for field in fields)
         return rows.select(*named, F.col(FOLDER).alias(TABLE))
 
     def _collect(self, read: Read, names: list[str]) -> dict[str, pa.Table]:
@@ -135,9 +135,26 @@ class AggregateComputer:
                 columns.append(F.count(value).alias(f"{SUMMED}{name}"))
                 value = value.cast(sums) if sums else value
             columns.append(function.spark(F, value).alias(name))
-        result = rows.groupBy(TABLE, self._spec.key).agg(*columns).toArrow()
+        result = rows.groupBy(TABLE, F.col(f"`{self._spec.key}`").alias(self._spec.key)).agg(*columns).toArrow()
         name_of = {self._layout.silver_of(name): name for name in names}
         return {name_of[table]: rows for table, rows in split_by_value(result, TABLE)}
+
+
+def _to_read(fields: pa.Schema) -> pa.Schema:
+    """The columns of silver that have the fields; of structs only what is needed."""
+    tree: dict[str, Any] = {}
+    for field in sorted(fields, key=lambda field: len(source_of(field))):
+        *above, last = source_of(field)
+        at: Any = tree
+        for name in above:
+            at = at.setdefault(name, {}) if isinstance(at, dict) else at
+        if isinstance(at, dict):  # otherwise a struct around it is read whole
+            at[last] = field.type
+    return pa.schema(_fields_of(tree))
+
+
+def _fields_of(tree: dict[str, Any]) -> list[tuple[str, pa.DataType]]:
+    return [(name, pa.struct(_fields_of(one)) if isinstance(one, dict) else one) for name, one in tree.items()]
 
 
 def _is_beyond(part: pa.Table) -> bool:
@@ -157,17 +174,17 @@ def _suited(rows: DataFrame, field: str, takes: str) -> Column:
     suit must not fail the job of all tables."""
     kind = rows.schema[field].dataType
     if takes == "numbers" and isinstance(kind, T.StringType):
-        return F.col(field).try_cast("double")
+        return F.col(f"`{field}`").try_cast("double")
     if takes == "numbers" and not isinstance(kind, T.NumericType):
         return F.lit(None).cast("double")
     if takes == "ordered" and "map<" in kind.simpleString():
         return F.lit(None).cast("string")
-    return F.col(field)
+    return F.col(f"`{field}`")
 
 
 def _alike(names: Iterable[str], fields: dict[str, pa.Schema]) -> list[tuple[pa.Schema, list[str]]]:
     """(fields, names of the tables with these fields)."""
-    found: dict[tuple[pa.Schema, tuple[str, ...]], list[str]] = {}
+    found: dict[tuple[pa.Schema, tuple[Path, ...]], list[str]] = {}
     for name in names:
         found.setdefault((fields[name], tuple(map(source_of, fields[name]))), []).append(name)
     return [(schema, alike) for (schema, _), alike in found.items()]

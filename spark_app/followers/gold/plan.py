@@ -16,7 +16,9 @@ from spark_app.followers.follower import Units
 from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.lake.files.state_files import read_json, write_durably
-from spark_app.model.columns import column_of
+from spark_app.model.columns import field_of
+from spark_app.model.log import log
+from spark_app.model.text import near
 from spark_app.tables.aliases import sent_names, table_aliases
 from spark_app.units.driver.open_lake import OpenLake
 
@@ -60,6 +62,7 @@ class Planner:
         self._manifests = opened.units.manifests
         self._spec = spec
         self._tables = tables
+        self._reported: set[tuple[str, str]] = set()  # (table, field) that is missing
 
     def plan(self, units: Units) -> GoldPlan | None:
         """The plan for the units; None if a committed unit is not applied.
@@ -141,7 +144,23 @@ class Planner:
         catalog, tables = self._opened.resolver.ledger.catalog(), self._opened.admission
         columns, messages = tables.columns(name, catalog.columns), tables.messages.get(name, ())
         names, aliases = [*columns.names, *sent_names(messages, catalog)], table_aliases(messages, catalog)
-        return self._spec.fields(columns, lambda field: column_of(field, names, aliases))
+        fields, missing = self._spec.fields(lambda wanted: field_of(wanted, columns, names, aliases))
+        for wanted in missing:
+            self._report(name, wanted, columns.names)
+        return fields
+
+    def _report(self, name: str, wanted: str, columns: list[str]) -> None:
+        """Log once that a silver table lacks a field that gold needs."""
+        if (name, wanted) not in self._reported:
+            self._reported.add((name, wanted))
+            effect = "it has no gold" if wanted == self._spec.key else "it is NULL in gold"
+            log.warning(
+                "a silver table has no field that gold needs",
+                table=self._layout.silver_of(name),
+                setting=self._spec.setting_of(wanted),
+                effect=effect,
+                remedy=near(wanted, columns),
+            )
 
     def _has_gold(self, name: str) -> bool:
         return self._tables.is_there(name)

@@ -50,22 +50,28 @@ class GoldSpec:
         """The field of the aggregate; "" = it counts all rows."""
         return aggregate.field or ("" if GOLD_FUNCTIONS[aggregate.function].counts_rows else self.time)
 
-    def fields(self, columns: pa.Schema, column_of: Callable[[str], str]) -> pa.Schema:
-        """The key and the aggregated fields of a silver table with these columns, by the names of the settings. A
-        missing key is left out; a missing aggregated field has the type text.
+    def setting_of(self, field: str) -> str:
+        """The settings that name a field, and the name."""
+        columns = [f"gold.aggregates.{name}" for name, one in self.aggregates.items() if one.field == field]
+        names = ["event.key"] * (field == self.key) + ["event.time"] * (field == self.time) + columns
+        return f"{', '.join(names)} = {field}"
+
+    def fields(self, find: Callable[[str], tuple[Path, pa.Field | None]]) -> tuple[pa.Schema, list[str]]:
+        """(the key and the aggregated fields of a silver table, by the names of the settings; the names that it has
+        not). A missing key is left out; a missing aggregated field has the type text.
 
         Args:
-            column_of: gives the column that a name of the settings means.
+            find: gives what a name of the settings means in the table.
         """
-        wanted = {self.field_of(aggregate) for aggregate in self.aggregates.values()} - {""}
-        wanted |= {self.key} if column_of(self.key) in columns.names else set()
-        own = {name: column_of(name) for name in sorted(wanted)}
-        return pa.schema(
-            [
-                with_source(columns.field(column), name) if column in columns.names else (name, pa.string())
-                for name, column in own.items()
-            ]
-        )
+        wanted = sorted({self.key, *map(self.field_of, self.aggregates.values())} - {""})
+        found = {name: find(name) for name in wanted}
+        missing = [name for name, (_, field) in found.items() if field is None]
+        fields = [
+            (name, pa.string()) if field is None else with_source(field, path, name)
+            for name, (path, field) in found.items()
+            if name != self.key or field is not None
+        ]
+        return pa.schema(fields), missing
 
     def comments(self) -> Comments:
         """The comments of a new gold table."""

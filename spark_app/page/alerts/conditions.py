@@ -8,7 +8,6 @@ zero is unknown.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any, Literal
 
 from spark_app.model.errors import ConfigurationError, UnreachableError
 from spark_app.model.log import log
-from spark_app.model.text import quoted
+from spark_app.model.text import near, quoted
 from spark_app.page.queries.child_process import LastingChild
 
 LONGEST = 2000
@@ -125,9 +124,3 @@ def _in_sql(setting: str, text: str, measures: Measures, columns: dict[str, Use]
     if len(text) > LONGEST:
         raise ConfigurationError(f"{setting}: is longer than {LONGEST} characters")
     return token.sub(written, text)
-
-
-def near(name: str, known: Collection[str]) -> str:
-    """Which of the known names a wrong one may be."""
-    close = difflib.get_close_matches(name, known, n=3) or sorted(known)[:5]
-    return f"there is {', '.join(close)}" if close else "there is none"

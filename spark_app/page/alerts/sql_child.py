@@ -22,8 +22,7 @@ import duckdb
 from spark_app.lake.lake import Lake
 from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError
-from spark_app.model.text import quoted
-from spark_app.page.alerts.conditions import near
+from spark_app.model.text import near, quoted
 from spark_app.page.queries.child_process import serve_requests
 from spark_app.page.queries.locked_tables import Refused, connect, first_line, names_in, open_tables
 from spark_app.tables.expectations.checks import columns_in_expression

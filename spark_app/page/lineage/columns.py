@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from spark_app.followers.gold.spec import GoldSpec
 from spark_app.model.catalog import SchemaKey
+from spark_app.model.columns import field_of
 from spark_app.model.definitions import AS_SENT, Join, Projection
 from spark_app.model.record_schemas import LINEAGE_SCHEMA, SOURCE_SCHEMA
 from spark_app.model.table_names import TableNames
@@ -269,6 +270,12 @@ def _inside(kind: pa.DataType) -> Collection[str]:
     return _inside(kind.value_type) if pa.types.is_list(kind) else ()
 
 
+def _column_of(field: str, there: pa.Schema) -> str:
+    """The column that a field of gold is in; "" = none."""
+    path, found = field_of(field, there, there.names, {})
+    return path[0] if found is not None else ""
+
+
 def gold_edges(gold: str, columns: pa.Schema, silver: str, there: pa.Schema, spec: GoldSpec) -> Iterator[Edge]:
     """The edges to each column of a gold table. A function of a field that silver has not got is one of the table.
 
@@ -279,10 +286,13 @@ def gold_edges(gold: str, columns: pa.Schema, silver: str, there: pa.Schema, spe
     for column in columns.names:
         target, aggregate = Endpoint(gold, column), spec.aggregates.get(column)
         if column == spec.key:
-            yield Edge(Endpoint(silver, column), target, By("key"))
+            yield Edge(Endpoint(silver, _column_of(column, there) or column), target, By("key"))
         elif aggregate is None:
             yield Edge(Endpoint(APP), target, By("unknown"))
         else:
             field = spec.field_of(aggregate)
-            known = field if field in there.names else ""
-            yield Edge(Endpoint(silver, known), target, By("aggregate", function=aggregate.function, reads=field))
+            yield Edge(
+                Endpoint(silver, _column_of(field, there)),
+                target,
+                By("aggregate", function=aggregate.function, reads=field),
+            )

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from spark_app.model.catalog import Catalog
 from spark_app.model.causes import Reject
+from spark_app.model.columns import column_of
 from spark_app.protobuf import unwrap
 from spark_app.protobuf.columns.fit import fit, known_types, table_columns
 from spark_app.tables.route import Routed, pick, route
@@ -34,14 +35,17 @@ class RowRouter:
         """
         routing = self._plan.routing
         wrapper, _, own = message.rpartition("/")
-        chosen, column = table, routing.column(own, table.column_names)
-        if outer is not None and (of_outer := routing.column(wrapper, outer.column_names)) in outer.column_names:
+        chosen, column = table, self._routing_column(own, table)
+        if outer is not None and (of_outer := self._routing_column(wrapper, outer)) in outer.column_names:
             chosen, column = outer, of_outer
         routed = route(chosen, count, routing, message, column).with_paused(self._plan.paused)
         if outer is not None and self._plan.wrapper is not None:
             rest = unwrap.keep_rest(outer, self._plan.wrapper)
             table = table if rest is None else _with_column(table, unwrap.COLUMN, rest)
         return routed, table
+
+    def _routing_column(self, message: str, table: pa.Table) -> str:
+        return column_of(self._plan.routing.field, table.column_names, self._catalog.aliases.get(message, {}))
 
     def fit(self, routed: Routed, table: pa.Table) -> Iterator[tuple[np.ndarray, Fitted, pa.Schema]]:
         """For the rows of all tables with the same columns: (their positions, what fits, the columns). What fits:

@@ -36,6 +36,8 @@ def test_rendered_defaults_load_as_the_defaults() -> None:
     ("text", "key"),
     [
         ("x = 1", "x"),
+        ("[event]\nkey = 'a.b'", "event.key"),
+        ("[event]\nrouting = 'a.b'", "event.routing"),
         ("[kafkaa]\na = 1", "kafkaa"),
         ("[kafka]\nbrokres = 'b'", "kafka.brokres"),
         ("[kafka]\ntopic = 3", "kafka.topic"),

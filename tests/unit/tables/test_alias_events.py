@@ -17,7 +17,6 @@ from spark_app.followers.gold.spec import GoldSpec
 from spark_app.lake.files.state_files import read_durable, write_quickly
 from spark_app.model.errors import ConfigurationError
 from spark_app.settings.models import Gold
-from spark_app.tables.admission import TableAdmission
 from spark_app.tables.fixed_settings import check_fixed_settings
 from tests.support.answers import Answers
 from tests.support.games import Game
@@ -125,7 +124,7 @@ def test_the_audit_finds_the_routing_column_by_itself(
 ) -> None:
     game = Game(answers, tmp_path, *TEXTS, event={"routing": "game"}, rename="alias")
     with monkeypatch.context() as patched:
-        patched.setattr(TableAdmission, "_routing_columns", lambda tables: {"Event": "gamer_id"})
+        patched.setattr("spark_app.units.worker.placement.column_of", lambda name, columns, aliases: "gamer_id")
         game.send(2, {"game": "uno", "gamer_id": "hearts"})
     assert game.lake.opened.admission.admitted == {"hearts": "hearts"}
     assert game.lake.audit().faults() != {}
@@ -163,9 +162,9 @@ def test_gold_names_its_key_and_fields_by_either_name(answers: Answers, tmp_path
     game.send(2, {"game_name": "uno", "gamer": "ann", "points": 3})
     fields = planned(game)
     assert [(field.name, source_of(field), str(field.type)) for field in fields] == [
-        ("gamer", "gamer_id", "string"),
-        ("points", "score", "int64"),
-        ("score", "score", "int64"),
+        ("gamer", ("gamer_id",), "string"),
+        ("points", ("score",), "int64"),
+        ("score", ("score",), "int64"),
     ]
     wanted = tuple(Aggregate(name, "max", name) for name in ("points", "score"))
     grouping, files = (
@@ -207,10 +206,11 @@ def test_gold_is_made_anew_when_a_name_gets_another_column(answers: Answers, tmp
         game.send(version, {"game_name": "uno", "gamer_id": "g", name: 1})
         digests.append(spec.digest(planned(game)))
     assert len(set(digests)) == 3
-    assert [source_of(field) for field in planned(game)] == ["event_timestamp", "gamer_id", "points", "score"][1:]
+    assert [source_of(field) for field in planned(game)] == [("gamer_id",), ("points",), ("score",)]
 
 
 def test_a_table_without_aliases_has_the_gold_spec_of_before() -> None:
     spec = GoldSpec("k", "t", Gold(aggregates={"m": {"function": "max", "field": "t"}}).columns)  # type: ignore[dict-item]
     columns = pa.schema([("k", pa.string()), ("t", pa.int64())])
-    assert str(spec.fields(columns, lambda name: name)) == "k: string\nt: int64"
+    fields, missing = spec.fields(lambda name: ((name,), columns.field(name)))
+    assert (str(fields), missing) == ("k: string\nt: int64", [])

@@ -104,10 +104,44 @@ def test_each_row_gets_the_result_of_its_value(values: list[str | None]) -> None
     assert rejects == {row: v.cause for row, v in enumerate(results) if v.cause}
 
 
-@pytest.mark.parametrize("table", [pa.table({"x": ["rummy"] * 3}), pa.table({"g": [1, 2, 3]})], ids=["none", "number"])
-def test_without_a_text_field_every_row_is_refused(table: pa.Table) -> None:
-    causes = [cause for _, cause, _ in route(table, 3, Routing("g", {}, frozenset(), True), "M").rejects()]
-    assert causes == [Cause.ROUTE_MISSING] * 3
+OPEN_G = Routing("g", {}, frozenset(), True)
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        (pa.array([7, -1, None], pa.int64()), ["7", "-1", None]),
+        (pa.array([7, 8, None], pa.int32()), ["7", "8", None]),
+        (pa.array([2**64 - 1, 0, None], pa.decimal128(20, 0)), [str(2**64 - 1), "0", None]),
+        (pa.array([True, False, None]), ["true", "false", None]),
+        (pa.array(["rummy", "", None]), ["rummy", "", None]),
+    ],
+    ids=lambda values: str(values.type) if isinstance(values, pa.Array) else "",
+)
+def test_texts_integers_and_booleans_name_tables(values: pa.Array, texts: list[str | None]) -> None:
+    routed = route(pa.table({"g": values}), 3, OPEN_G, "M")
+    assert [routed.values[code] for code in routed.codes] == texts
+    assert routed.rejects()[-1] == (2, Cause.ROUTE_MISSING, "g is NULL")
+
+
+@pytest.mark.parametrize(
+    ("table", "detail"),
+    [
+        (pa.table({"x": ["rummy"] * 3}), "the message has no field g"),
+        (pa.table({"g": [b"x"] * 3}), "g is binary, which cannot name a table: a text, an enum, an integer or"),
+        (pa.table({"g": [1.5] * 3}), "g is double, which cannot name a table"),
+        (pa.table({"g": pa.array([1, 2, 3], pa.timestamp("us", "UTC"))}), "g is timestamp[us, tz=UTC], which cannot"),
+        (pa.table({"g": [{"a": 1}] * 3}), "g is struct<a: int64>, which cannot name a table"),
+        (pa.table({"g": [["rummy"]] * 3}), "g is list<item: string>, which cannot name a table"),
+        (pa.table({"g": pa.array([1] * 3, pa.decimal128(20, 2))}), "g is decimal128(20, 2), which cannot name a table"),
+    ],
+    ids=lambda value: str(value.schema.types[0]) if isinstance(value, pa.Table) else "",
+)
+def test_a_field_that_cannot_name_a_table_is_named_in_the_detail(table: pa.Table, detail: str) -> None:
+    rejects = route(table, 3, OPEN_G, "M").rejects()
+    assert [(row, cause, text[: len(detail)]) for row, cause, text in rejects] == [
+        (row, Cause.ROUTE_MISSING, detail) for row in range(3)
+    ]
 
 
 def test_a_hostile_value_is_cut_in_the_detail() -> None:
