@@ -92,6 +92,7 @@ def _is_valid(request: Request) -> bool:
         and isinstance(request.arguments, dict)
         and type(request.dry_run) is bool
         and type(request.asked_at) in (int, float)
+        and 0 <= request.asked_at < 1e12  # seconds since 1970; no number is as large as another, or none
     )
 
 

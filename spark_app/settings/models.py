@@ -75,6 +75,9 @@ class Source(Section):
     key: str = Field("key", description="column of the key; text is base64")
     headers: str = Field("headers", description="column of the headers, in one of the forms of docs/files.md")
     timestamp: str = Field("timestamp", description="column of the record's time; integers are milliseconds since 1970")
+    follow_links: bool = Field(
+        False, description="whether links are followed: who writes to the folder can then have any file ingested"
+    )
     settle_s: NonNegativeFloat = Field(2.0, description="seconds that a file must stay unchanged before it is ingested")
     full_list_s: PositiveFloat = Field(
         300.0, description="seconds between lists of the whole folder, which find late names and replaced files"

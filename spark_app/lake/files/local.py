@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
+from spark_app.lake.files import beneath
 from spark_app.lake.files.storage import Storage
 from spark_app.model.address import StorageAddress
 
@@ -81,7 +82,7 @@ class LocalStorage(Storage):
         return {key: tag for key in self.list(folder) if (tag := self.tag(key)) is not None}
 
     def get(self, key: str) -> bytes:
-        with open(self.uri(key), "rb") as file:
+        with open(beneath.open_path(self.uri(key)), "rb") as file:
             return file.read()
 
     def open_input(self, key: str) -> pa.NativeFile:

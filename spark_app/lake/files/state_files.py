@@ -48,7 +48,7 @@ def read_json(storage: Storage, key: str) -> Any:
     """
     try:
         value = json.loads(storage.get(key))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     except OSError as error:
         if is_store_error(error):
@@ -67,7 +67,7 @@ def read_durable(storage: Storage, key: str, kind: type = dict) -> Any:
         value = json.loads(storage.get(key))
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ContractError(
             f"{storage.uri(key)} is damaged ({error})", "restore it from a backup of the lake"
         ) from None

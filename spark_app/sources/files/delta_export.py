@@ -13,9 +13,10 @@ from urllib.parse import unquote
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from spark_app.lake.files.beneath import NotRegular
 from spark_app.lake.files.state_files import read_durable, read_json, write_durably, write_quickly
 from spark_app.lake.files.storage import Storage
-from spark_app.model.errors import ContractError
+from spark_app.model.errors import ContractError, first_message_line
 from spark_app.sources.files.folder import NO_TEXT, Listed, SourceFolder, as_text, is_text
 from spark_app.sources.files.ingested import IngestedFile, IngestedFiles
 from spark_app.sources.files.planning import Due
@@ -129,6 +130,10 @@ class DeltaListing:
             self._begin_with(began["version"])
 
     def _table(self, version: int | None = None) -> DeltaTable:
+        try:
+            self._folder.check_regular(LOG)
+        except NotRegular as error:
+            raise ContractError(f"{self._folder.path}: {error}", REMEDY) from None
         return DeltaTable(self._folder.path, version=version, storage_options=self._folder.delta_options)
 
     def _beginning(self) -> dict[str, Any]:
@@ -324,13 +329,37 @@ class DeltaListing:
                 self._add(added, version)
 
     def _actions(self, version: int) -> Iterator[dict[str, Any]]:
-        yield from map(json.loads, self._folder.get(f"{LOG}/{_entry(version)}").splitlines())
+        try:
+            for line in self._folder.get(f"{LOG}/{_entry(version)}").splitlines():
+                yield _action_of(line)
+        except (ValueError, RecursionError) as error:  # also `NotRegular`, and JSON that is too deep
+            what = f"version {version} of the log cannot be read ({first_message_line(error)})"
+            raise ContractError(f"{self._folder.path}: {what}", REMEDY) from None
 
     def _take_change(self, version: int, metadata: Mapping[str, Any]) -> None:
         fields = json.loads(metadata.get("schemaString") or "{}").get("fields", [])
         self._refuse_columns(version, metadata.get("partitionColumns") or (), fields)
         if (found := metadata.get("id")) != self._known.get("id"):
             self._note_id(str(found))
+
+
+def _action_of(line: bytes) -> dict[str, Any]:
+    """
+    Raises:
+        ValueError: it is no action of Delta.
+    """
+    action = json.loads(line)
+    if not isinstance(action, dict) or not all(isinstance(one, dict | None) for one in action.values()):
+        raise ValueError("a line is no action of Delta")
+    added = action.get("add")
+    if added is not None and not (
+        isinstance(added.get("path"), str) and isinstance(added.get("deletionVector"), dict | None)
+    ):
+        raise ValueError("a line adds a file without a path")
+    changed = action.get("metaData")
+    if changed and not isinstance(json.loads(changed.get("schemaString") or "{}"), dict):
+        raise ValueError("a line has a schema that is none")
+    return action
 
 
 def _entry(version: int) -> str:

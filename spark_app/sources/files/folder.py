@@ -10,10 +10,12 @@ import errno
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spark_app.lake.files import beneath
+from spark_app.lake.files.beneath import NotRegular
 from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HIDDEN = (".", "_")  # other programs write half a file under such a name, and marks such as _SUCCESS
+MOST_BYTES = 256 << 20  # of a small file, such as an entry of a log
+REFUSED = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}  # what only who made a folder can mend
 NO_TEXT = "its name is not UTF-8: give it another one"
 
 
@@ -55,9 +59,11 @@ class SourceFolder(ABC):
 
     Attributes:
         path: the name under which people know it.
+        refused: folder below it -> why it cannot be listed, as of the last list of everything.
     """
 
     path: str
+    refused: Mapping[str, str] = {}
 
     def uri(self, key: str) -> str:
         """The name under which people know the file.
@@ -136,14 +142,24 @@ class SourceFolder(ABC):
     def names(self, folder: str, after: str = "") -> list[str]:
         """The names in a folder that come after `after`, sorted; empty if there is no such folder."""
 
+    def check_regular(self, folder: str) -> None:  # noqa: B027 - a bucket has nothing else
+        """Called before a library reads what is in a folder by itself.
+
+        Raises:
+            NotRegular: something there is no file.
+        """
+
 
 class DiskFolder(SourceFolder):
-    """A folder on a disk that every worker sees under the same path."""
+    """A folder on a disk that every worker sees under the same path. Who writes to it need not be trusted: links lead
+    nowhere unless `links`, and a key below a link does not exist."""
 
     delta_options: dict[str, str] = {}
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, links: bool = False):
         self.path = os.path.abspath(path)
+        self.refused: dict[str, str] = {}
+        self._links = links
 
     def exists(self, key: str = "") -> bool:
         try:
@@ -157,38 +173,41 @@ class DiskFolder(SourceFolder):
 
     def files(self, after: str = "") -> Iterator[Listed]:
         folders = [""]
+        self.refused = {} if not after else self.refused
         while folders:
             folder = folders.pop()
-            try:
-                entries = list(os.scandir(self.uri(folder) if folder else self.path))
-            except FileNotFoundError:
-                if not folder:
-                    raise
-                continue
-            for entry in entries:
+            for entry in self._entries(folder):
                 key = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.name.startswith(HIDDEN):
                     continue
                 if entry.is_dir(follow_symlinks=False):  # links could make a circle
                     if f"{key}0" > after:  # "0" is the character after "/"
                         folders.append(key)
-                elif key > after and (found := self._look_at(entry, key)) is not None:
+                elif key > after and (found := self.look(key)) is not None:
                     yield found
 
-    def _look_at(self, entry: os.DirEntry[str], key: str) -> Listed | None:
-        """None if it is no file, such as a link that leads nowhere or to itself."""
+    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
         try:
-            return self.look(key) if entry.is_file() else None
+            return list(os.scandir(self.uri(folder) if folder else self.path))
+        except FileNotFoundError:
+            if not folder:
+                raise
         except OSError as error:
-            if error.errno == errno.ELOOP:
-                return None
-            raise
+            if not folder or error.errno not in REFUSED:
+                raise
+            self.refused[folder] = f"it cannot be listed: {error.strerror}"
+        return []
 
     def look(self, key: str) -> Listed | None:
+        self.uri(key)
         try:
-            found = os.stat(self.uri(key))
+            found = beneath.look(self.path, key, self._links)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:  # a link to itself
+                return None
+            raise
         return Listed(key, found.st_size, found.st_ctime_ns, found.st_mtime_ns)
 
     def check(self, listed: Listed) -> None:
@@ -201,11 +220,31 @@ class DiskFolder(SourceFolder):
     def open_input(self, listed: Listed) -> pa.NativeFile:
         from pyarrow import OSFile
 
-        return OSFile(self.uri(listed.key), "rb")
+        opened = self._open(listed.key)
+        try:
+            return OSFile(f"/dev/fd/{opened}", "rb")  # opens the same file again, wherever its name leads by now
+        finally:
+            os.close(opened)
 
     def get(self, key: str) -> bytes:
-        with open(self.uri(key), "rb") as file:
-            return file.read()
+        with open(self._open(key), "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise NotRegular(f"it has more than {MOST_BYTES >> 20} MiB")
+        return content
+
+    def _open(self, key: str) -> int:
+        self.uri(key)
+        return beneath.open_file(self.path, key, self._links)
+
+    def check_regular(self, folder: str) -> None:
+        for name in self.names(folder):
+            try:
+                beneath.check_regular(beneath.look(self.path, f"{folder}/{name}", self._links))
+            except FileNotFoundError:
+                continue
+            except NotRegular as error:
+                raise NotRegular(f"{as_text(f'{folder}/{name}')}: {error}") from None
 
     def names(self, folder: str, after: str = "") -> list[str]:
         try:
@@ -231,10 +270,14 @@ def as_text(key: str) -> str:
         return key.encode("ascii", "backslashreplace").decode()
 
 
-def open_folder(address: StorageAddress) -> SourceFolder:
-    """The folder at an address."""
+def open_folder(address: StorageAddress, links: bool = False) -> SourceFolder:
+    """The folder at an address.
+
+    Args:
+        links: whether links in a folder on a disk are followed.
+    """
     if not address.scheme:
-        return DiskFolder(address.root)
+        return DiskFolder(address.root, links)
     from spark_app.sources.files.bucket_folder import BucketFolder  # its libraries take time to load
 
     return BucketFolder(address)

@@ -100,6 +100,7 @@ class FolderListing:
         if everything:
             if self._source.format == "auto" and self._folder.exists(LOG):  # after the list, which may have its files
                 raise appeared(self._folder, bool(self._ingested.unit))
+            self.gone |= {as_text(f"{name}/"): why for name, why in self._folder.refused.items()}
             done = time.monotonic()
             later = max(self._source.full_list_s, LIST_SHARE * (done - began))
             self._full_due = done + (later if len(found) < MOST_FOUND else 0)
@@ -180,7 +181,7 @@ class OpenedSource:
         self._lake = lake
         self._manifests = manifests
         self._name = settings.source.name
-        self.folder = open_folder(settings.source_address)
+        self.folder = open_folder(settings.source_address, settings.source.follow_links)
         self._ingested = IngestedFiles(lake.storage, lake.ingested)
         self.catch_up()
         known = self._ingested.check(self.end)

@@ -95,9 +95,9 @@ def scan(folder: SourceFolder, listed: Listed, kind: str, columns: SourceColumns
         OSError: the file cannot be read, which says nothing about its content.
     """
     with _reading(folder, listed):
+        groups = _row_groups(folder, listed, columns) if kind == PARQUET else []  # first what is quickly refused
         digest, pieces = _read_through(folder, listed, kind)
-        if kind == PARQUET:
-            pieces = _row_groups(folder, listed, columns)
+        pieces = groups or pieces
     return Scan(kind, digest, sum(piece.rows for piece in pieces), tuple(pieces))
 
 

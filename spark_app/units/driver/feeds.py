@@ -159,7 +159,7 @@ class FileFeed:
         """
         source, address = self._settings.source_address, self._settings.lake_address
         try:
-            is_there = open_folder(source).exists()
+            is_there = open_folder(source, self._settings.source.follow_links).exists()
         except UnreachableError:
             raise
         except OSError as error:

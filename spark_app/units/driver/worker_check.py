@@ -41,7 +41,8 @@ def check_workers(session: SparkSession, lake: Lake, settings: Settings) -> None
         UnreachableError: the cluster ended the job.
     """
     kafka = settings.kafka if settings.source.kind == "kafka" else None
-    trial = FileTrial.of(open_folder(settings.source_address)) if settings.source.kind == "files" else None
+    links = settings.source.follow_links
+    trial = FileTrial.of(open_folder(settings.source_address, links)) if settings.source.kind == "files" else None
     context, check = session.sparkContext, _check_of(lake, settings.silver.hmac_key_path, kafka, trial)
     try:
         context.parallelize([0], 1).mapPartitions(check).collect()  # waits for the first executor

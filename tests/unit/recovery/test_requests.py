@@ -1,6 +1,7 @@
 """Requests are files: asked once, answered once, whoever crashes; and what the commands make of answers."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -41,6 +42,13 @@ def test_a_damaged_request_delays_nobody(tmp_path: Path) -> None:
     (lake.path(lake.requests) / "abc.json").write_text("{")
     (lake.path(lake.requests) / "abd.json").write_text('{"kind": "replay", "of a newer version": 1}')
     (lake.path(lake.requests) / "abe.json").write_text("[]")
+    (lake.path(lake.requests) / "abf.json").write_text("[" * 200_000)
+    (lake.path(lake.requests) / "abg.json").mkdir()
+    os.mkfifo(lake.path(lake.requests) / "abh.json")  # to open one waits for its writer
+    for name, moment in (("abi", "1e999"), ("abj", "NaN"), ("abk", "9" * 400), ("abl", "-1")):
+        (lake.path(lake.requests) / f"{name}.json").write_text(
+            f'{{"kind": "replay", "arguments": {{}}, "asked_at": {moment}}}'
+        )
     typed = {"kind": "replay", "arguments": {}, "dry_run": False, "asked_at": 1.0, "asked_by": "a@b"}
     wrong = {"kind": 1, "arguments": [], "dry_run": "yes", "asked_at": "soon", "asked_by": None}
     for name, value in wrong.items():
