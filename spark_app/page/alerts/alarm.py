@@ -126,6 +126,7 @@ class SqlChecks:
         self._rules = rules
         self._run = run
         self._results: dict[str, bool | None] = {}
+        self._logged: dict[str, str | None] = {}  # why a check could not be run the last time
         self._due = dict.fromkeys(rules, 0.0)
 
     def start(self) -> None:
@@ -141,9 +142,10 @@ class SqlChecks:
             if self._due[name] <= moment:
                 response = self._run(self._lake, rule.sql)
                 self._results[name] = response.get("holds")
-                if "holds" not in response:
-                    why = response.get("refused") or response.get("failed")
-                    log.warning("an SQL check could not be run", rule=name, reason=str(why))
+                why = None if "holds" in response else str(response.get("refused") or response.get("failed"))
+                if why and why != self._logged.get(name):
+                    log.warning("an SQL check could not be run, and may hold or not", rule=name, reason=why)
+                self._logged[name] = why
                 self._due[name] = moment + rule.every_s
         return min(self._due.values())
 

@@ -24,7 +24,7 @@ from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.text import near, quoted
 from spark_app.page.queries.child_process import serve_requests
-from spark_app.page.queries.locked_tables import Refused, connect, first_line, names_in, open_tables
+from spark_app.page.queries.locked_tables import NoTable, Refused, connect, first_line, names_in, open_tables
 from spark_app.tables.expectations.checks import columns_in_expression
 
 NUMBER = re.compile(rb"\d+(\.\d+)?")
@@ -49,6 +49,8 @@ def check(lake: Lake, sql: str, bind: bool) -> dict[str, Any]:
     con, tables = connect(), lake.tables()
     try:
         names = names_in(sql, tables)
+    except NoTable as missing:  # it may come
+        return {"failed": str(missing)}
     except Refused as refused:
         return {"refused": str(refused)}
     if not tables:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,13 +14,20 @@ from deltalake import DeltaTable
 from spark_app.lake.delta.table_schema import open_table
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.lake import Lake
-from spark_app.model.text import quoted
+from spark_app.model.text import near, quoted
 
 MEMORY = "512MB"
 
 
+TABLE = re.compile(r"[a-z0-9_]+")
+
+
 class Refused(Exception):
     """The SQL can never be run; the text is the reason."""
+
+
+class NoTable(Refused):
+    """It names a table that the lake does not have now."""
 
 
 def connect() -> duckdb.DuckDBPyConnection:
@@ -64,8 +71,8 @@ def names_in(sql: str, tables: Iterable[str]) -> list[str]:
     names = sorted(name for name in found if name in known or name.casefold() not in own)
     for name in names:
         if name not in known and known:
-            near = difflib.get_close_matches(name, known, n=3) or known[:5]
-            raise Refused(f"there is no table {name}; there is {', '.join(near)}")
+            kind = NoTable if TABLE.fullmatch(name) else Refused
+            raise kind(f"there is no table {name}; {near(name, known)}")
     return names
 
 

@@ -28,7 +28,6 @@ from tests.support.statuses import write_status
         ),
         ({"when": "quarantine_of('x') > 1"}, "alerts.rules.x.when: there is no cause x"),
         ({"sql": "select 1"}, "alerts.rules.x.sql: it must give one column, true or false"),
-        ({"sql": "select true from gold_uno"}, "alerts.rules.x.sql: there is no table gold_uno; there is gold_uno_agg"),
         ({"sql": "select count(*) > 0 from gold_uno_agg where nope = 1"}, "alerts.rules.x.sql: Binder Error"),
         ({"sql": "drop table gold_uno_agg"}, "alerts.rules.x.sql: it is not one SELECT"),
     ],
@@ -92,6 +91,20 @@ def test_sql_reaches_nothing_else(lake: Lake, sql: str) -> None:
     before = sorted(lake.root.rglob("*"))
     assert "refused" in run_sql(lake, sql.replace("{lake}", str(lake.root)))
     assert sorted(lake.root.rglob("*")) == before
+
+
+def test_a_table_that_is_not_there_yet_is_waited_for(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    gold(lake, [1])
+    sql = "select count(*) > 0 from gold_dos_agg"
+    checks = SqlChecks(lake, {"x": AlertRule(sql=sql, every_s=1)})
+    Alarm(lake, Settings(alerts=Alerts(rules={"x": AlertRule(sql=sql)})), PageFiles(lake), lambda: "lake-1")
+    checks.step(1.0)
+    checks.step(2.0)
+    assert checks.holds("x") is None
+    assert capsys.readouterr().err.count("there is no table gold_dos_agg; there is gold_uno_agg") == 1
+    write_deltalake(lake.storage.uri("gold_dos_agg"), pa.table({"session_count": [5]}))
+    checks.step(3.0)
+    assert checks.holds("x") is True
 
 
 def test_sql_that_takes_too_long_is_ended_and_unknown(lake: Lake) -> None:
