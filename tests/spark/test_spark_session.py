@@ -323,6 +323,43 @@ jvm.end(clean=False)
     assert (done.stdout, (tmp_path / "killed").exists()) == ("3\n", True), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("script", "error", "reason"),
+    [
+        ("kill -9 $$", "BrokenError", "Spark's JVM ended twice while it started"),
+        ("exit 1", "BrokenError", "Spark's JVM ended twice while it started"),
+        ("", "ConfigurationError", "-version ends with 1"),
+        (None, "ConfigurationError", "there is no java at JAVA_HOME="),
+        ("old", "ConfigurationError", "is Java 11: install Java 17 or newer"),
+    ],
+)
+def test_only_a_java_that_cannot_run_is_a_matter_of_settings(
+    spark_settings: Settings, tmp_path: Path, script: str | None, error: str, reason: str
+) -> None:
+    """A JVM that was killed, twice in one start, leaves the restart policy something to do."""
+    if script is not None:
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        versions = {"": "exit 1", "old": "echo 'openjdk version \"11.0.2\"'; exit"}
+        version = versions.get(script, "echo 'version \"17\"'; exit")
+        java.write_text(f'#!/bin/sh\nif [ "$1" = -version ]; then {version}; fi\n{script}\nexit 1\n')
+        java.chmod(0o755)
+    code = f"""
+from spark_app.units.spark import session
+from spark_app.settings.models import Settings
+session.start(Settings.model_validate_json({spark_settings.model_dump_json()!r}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"JAVA_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert f".{error}: " in done.stderr
+    assert reason in done.stderr
+
+
 def test_a_session_has_the_name_of_its_command(spark: SparkSession) -> None:
     assert spark.sparkContext.appName == "tests"
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shutil
 import socket
+import subprocess
 import sys
 import threading
 import uuid
@@ -21,11 +24,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_app
 from spark_app.lake.files.disk import temporary_folders
-from spark_app.model.errors import ConfigurationError, UnreachableError, last_message_line
+from spark_app.model.errors import BrokenError, ConfigurationError, UnreachableError, last_message_line
 from spark_app.settings.models import Settings
 from spark_app.settings.spark_cluster import MAY_BE_SECRET
 from spark_app.units.spark import cluster, jvm
 
+OLDEST_JAVA = 17
 LOGGING = Path(__file__).with_name("log4j2.properties")
 PACKAGE = Path(spark_app.__file__).parents[1]
 LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -69,7 +73,13 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False, quer
 
 
 def _create(builder: Any, cluster_master: str) -> SparkSession:
-    """Start the JVM. Retry once: a JVM that dies during its start may have been killed."""
+    """Start the JVM. Retry once: a JVM that dies during its start may have been killed.
+
+    Raises:
+        ConfigurationError: there is no Java that can run it, or Spark refuses a setting.
+        UnreachableError: the cluster does not accept the app.
+        BrokenError: the JVM ended twice, and a restart may help.
+    """
     jvm.avoid_python_in_forks()
     for last in (False, True):
         try:
@@ -81,11 +91,12 @@ def _create(builder: Any, cluster_master: str) -> SparkSession:
                     "secret (spark.auth_secret_file) and the version of Spark; spark.driver_host and "
                     "spark.bind_address must be addresses of this machine"
                 ) from error
-            if last or jvm.jvm_lives():
-                home = os.environ.get("JAVA_HOME")
-                raise ConfigurationError(
-                    f"Spark does not start: {_reason(error)} Is there a Java 17 or newer at JAVA_HOME={home}?"
-                ) from error
+            lives, java = jvm.jvm_lives(), java_problem()
+            if lives or java:
+                raise ConfigurationError(f"Spark does not start: {java or _reason(error)}") from error
+            if last:
+                what = f"Spark's JVM ended twice while it started: {_reason(error)}"
+                raise BrokenError(f"{what}; if it was not killed, its own messages are in the log above") from error
             jvm.forget()
     raise AssertionError
 
@@ -194,6 +205,23 @@ def _java_options(settings: Settings, queries: bool) -> str:
         options += f" -XX:SharedArchiveFile={settings.spark.class_archive} -XX:+AutoCreateSharedArchive"
         options += " -Xlog:cds=off -Xlog:cds*=off"
     return options
+
+
+def java_problem() -> str | None:
+    """Why no JVM can run here; None if one can."""
+    home = os.environ.get("JAVA_HOME")
+    remedy = f"install Java {OLDEST_JAVA} or newer, or name one with JAVA_HOME"
+    java = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
+    if java is None:
+        return f"there is no java at JAVA_HOME={home}: {remedy}" if home else f"there is no java: {remedy}"
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{java} cannot be run ({type(error).__name__}): {remedy}"
+    version = re.search(r'version "(\d+)', done.stdout + done.stderr)
+    if version and int(version[1]) < OLDEST_JAVA:
+        return f"{java} is Java {version[1]}: {remedy}"
+    return f"{java} -version ends with {done.returncode}: {remedy}" if done.returncode else None
 
 
 def _reason(error: Exception) -> str:
