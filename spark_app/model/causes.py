@@ -58,7 +58,7 @@ CAUSE_HELP: Mapping[Cause, str] = {
     Cause.DECODE_RANGE: "a timestamp is outside the years 1 to 9999",
     Cause.DECODE_TYPE: "the value cannot be converted to the column's type, or two columns would differ only by case",
     Cause.DECODE_CRASH: "decoding crashed each time this record was in the batch, at last with the record alone",
-    Cause.ROUTE_MISSING: "the routing field is NULL, empty, missing in the message, or of a kind that cannot name a table",
+    Cause.ROUTE_MISSING: "the routing field is NULL, empty or missing in the message, or its kind cannot name tables",
     Cause.ROUTE_NAME: "the routing value is not a valid table name",
     Cause.ROUTE_REFUSED: "the routing value is not in `tables.allowlist`",
     Cause.ROUTE_COLLISION: "another routing value already has this table name",

@@ -142,6 +142,7 @@ class TableProjections:
         self._resolved: dict[str, tuple[tuple[str, ...], Projection]] = {}
         self._catalog: Catalog | None = None
         self._unclear: set[tuple[str, str]] = set()
+        self._unknown_drops: set[tuple[str, str]] = set()  # those that were logged
         self._hmac = any(calls_hmac(text) for _, own in self._silver.parts() for text in own.columns.values())
         self.joins = TableJoins(lake, settings.reference)
 
@@ -314,7 +315,7 @@ class TableProjections:
         self._check_keys(tables or messages)
 
     def _check_names(self, tables: Sequence[Table]) -> None:
-        """Refuse names that no schema has."""
+        """Refuse names that no schema has. One to be dropped may come: it is hidden from its first row on."""
         names = {
             name.casefold(): name for known in (LINEAGE.names, *(table.names for table in tables)) for name in known
         }
@@ -324,8 +325,14 @@ class TableProjections:
             named = [(f"columns.{name}", columns_in(text)) for name, text in own.columns.items()]
             for part, wanted in [*named, ("drop", own.drop)]:
                 for name in sorted(wanted, key=str.lower):
-                    if name.casefold() not in names:
-                        raise _refusal(f"{setting}.{part}", unknown_column(name, list(names.values())))
+                    if name.casefold() in names:
+                        continue
+                    reason = unknown_column(name, list(names.values()))
+                    if part != "drop":
+                        raise _refusal(f"{setting}.{part}", reason)
+                    if (setting, name) not in self._unknown_drops:
+                        self._unknown_drops.add((setting, name))
+                        log.warning("a column to drop is in no schema yet", setting=f"{setting}.drop", reason=reason)
 
     def _check_joins(self, messages: Iterable[Table], tables: Iterable[Table]) -> None:
         """Refuse one that no message can have, and a joined column that a table has with another type.

@@ -93,8 +93,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"columns": {"x": "{'a b': 1}"}}, "silver.columns.x: has the type STRUCT"),
     ({"columns": {"x": "[]"}}, "silver.columns.x: has the type"),
     ({"tables": {"uno": {"columns": {"x": "row(1, 2)"}}}}, "silver.tables.uno.columns.x: has the type TUPLE"),
-    ({"drop": ["snn"]}, "silver.drop: no column has the name snn; did you mean ssn"),
-    ({"tables": {"other": {"drop": ["snn"]}}}, "silver.tables.other.drop: no column has the name snn"),
     ({"tables": {"other": {"columns": {"x": "upper(latency_ms)"}}}}, "silver.tables.other.columns.x: No function"),
     ({"columns": {"ssn": "latency_ms"}}, "silver.columns.ssn: is of the type int64, but the table uno has string"),
     ({"columns": {"SSN": "upper(ssn)"}}, "silver.columns.SSN: the table uno has the column as ssn, and case does not"),

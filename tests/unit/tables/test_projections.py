@@ -292,6 +292,24 @@ def test_an_expression_that_later_has_no_type_leaves_null(tmp_path: Path, capfd:
         lake.units.check_expectations()
 
 
+def test_a_column_can_be_hidden_before_its_first_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    silver = {"drop": ["Country"]}
+    lake = SmallLake(tmp_path / "lake", EVENTS, silver=silver)
+    lake.units.check_expectations()
+    lake.take(batch_of([event("uno", "a")]))
+    lake.units.check_expectations()
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "in no schema yet" in line]
+    assert 'setting=silver.drop reason="no column has the name Country' in line
+    before, lake = lake, SmallLake(tmp_path / "lake", EVENTS, GROWN, silver=silver)
+    lake.ends, lake.kafka = before.ends, before.kafka
+    lake.units.check_expectations()
+    lake.take(batch_of([event("uno", "b", GROWN, country="DE")], first=1))
+    assert "no column has" not in capfd.readouterr().err
+    assert "picture" in columns(lake, UNO)
+    assert "country" not in columns(lake, UNO)
+    assert faults(lake) == {}
+
+
 def test_a_table_without_projections_gets_no_definition(tmp_path: Path) -> None:
     lake = SmallLake(tmp_path / "lake", EVENTS, silver={"tables": {"uno": {"drop": ["ssn"]}}})
     lake.take(batch_of([event("uno", "a"), event("poker", "a", ssn="1")]))
