@@ -39,6 +39,7 @@ from spark_app.settings import config
 SETUP_SECONDS = 120.0
 SPARK_STOP_S = 22.0
 STOP_EXPLAINED_S = 2.0
+ENDED = ("held", "stopped")  # states that the app writes as its last
 PAGE_PORT = "start the stack with another --page-port (0 = a free one), or with --no-page"
 
 
@@ -114,9 +115,10 @@ class Stack:
         )
 
     def report(self) -> status.Status:
-        """The app's status; of an earlier run only the row counts are used."""
+        """The app's status; of an earlier run, or of a process that was killed, only the row counts are used."""
         found = self._reports.latest()
-        return found if found.updated_at >= self.started else status.stale(found)
+        killed_at = 0.0 if found.state in ENDED else self.ended_at("spark")
+        return found if found.updated_at >= max(self.started, killed_at) else status.stale(found)
 
     def code_of(self, name: str) -> int | None:
         """The exit code of a program that is down without a restart; otherwise None."""
