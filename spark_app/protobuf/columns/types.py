@@ -8,10 +8,10 @@ The reasons: docs/decisions/column-types.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from spark_app.model.record_schemas import RESERVED
@@ -177,12 +177,12 @@ def has_maps(message: Descriptor) -> bool:
 def suits_ptars(message: Descriptor, above: tuple[str, ...] = ()) -> bool:
     """Whether ptars decodes canonical payloads of this message exactly as Google's parser does.
 
-    ptars drops groups, panics on editions and on field names that differ only by case, ignores that an enum is closed,
-    cannot write JSON text, and converts messages of google.type in its own way.
+    ptars drops groups, panics on editions and on the names of `clash_in`, ignores that an enum is closed, cannot write
+    JSON text, and converts messages of google.type in its own way.
     """
     if message.full_name in above or not message.fields or is_json(message, above):
         return False
-    if len({f.name.casefold() for f in message.fields}) < len(message.fields):
+    if not above and clash_in([message.file]):
         return False
     if _syntax(message) != "proto3" or message.full_name.startswith("google.type."):
         return False
@@ -190,6 +190,28 @@ def suits_ptars(message: Descriptor, above: tuple[str, ...] = ()) -> bool:
     plain = WRAPPERS | {"google.protobuf.Timestamp", "google.protobuf.Duration"}
     nested = [f.message_type for f in message.fields if f.message_type is not None]
     return all(n.full_name in plain or suits_ptars(n, inside) for n in nested)
+
+
+def clash_in(files: Iterable[FileDescriptor]) -> str | None:
+    """Two fields of a message whose names are equal without case and underscores; None if no file, nor an import of
+    one, has such."""
+    left, seen = list(files), set[str]()
+    while left:
+        file = left.pop()
+        if file.name in seen:
+            continue
+        seen.add(file.name)
+        left += file.dependencies
+        messages = list(file.message_types_by_name.values())
+        while messages:
+            message = messages.pop()
+            messages += message.nested_types
+            names: dict[str, str] = {}
+            for field in message.fields:
+                other = names.setdefault(field.name.replace("_", "").casefold(), field.name)
+                if other != field.name:
+                    return f"{other} and {field.name} of {message.full_name}"
+    return None
 
 
 def _syntax(message: Descriptor) -> str:

@@ -31,6 +31,7 @@ from spark_app.protobuf.changes.comparison import MOST_EARLIER, SchemaComparer
 from spark_app.protobuf.changes.decisions import Decision, SchemaDecider
 from spark_app.protobuf.changes.declarations import other_names, with_comments
 from spark_app.protobuf.changes.outcomes import BY_OUTCOME, Judgement
+from spark_app.protobuf.columns.types import clash_in
 from spark_app.protobuf.decode.google_parser import load_files
 from spark_app.protobuf.decode.numbering import depends_on_writer
 from spark_app.protobuf.schemas.descriptors import CompileTimedOut, CompileUnavailable
@@ -398,7 +399,11 @@ class SchemaResolver:
             key, resolved.descriptor_set, met_at, resolved.form, version, comments, kept, decision.decoded
         )
         log.info("schema compiled", schema=key, subjects=sorted(self._found[key])[:10])
-        if depends_on_writer(load_files(resolved.descriptor_set)[1]):
+        messages = load_files(resolved.descriptor_set)[1]
+        if clash := clash_in(message.file for message in messages):
+            reason = f"{clash} differ in case and underscores only"
+            log.warning("a schema is decoded by Google's parser alone, which is slower", schema=key, reason=reason)
+        if depends_on_writer(messages):
             log.warning(
                 "the meaning of this schema's message indexes depends on the writer",
                 schema=key,
