@@ -14,6 +14,7 @@ import getpass
 import json
 import os
 import socket
+import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -92,7 +93,7 @@ def _is_valid(request: Request) -> bool:
         and isinstance(request.arguments, dict)
         and type(request.dry_run) is bool
         and type(request.asked_at) in (int, float)
-        and 0 <= request.asked_at < 1e12  # seconds since 1970; no number is as large as another, or none
+        and abs(request.asked_at) <= sys.float_info.max  # neither infinite nor no number
     )
 
 

@@ -98,7 +98,7 @@ def test_a_store_that_ignores_the_condition_is_found_out(moto: Moto) -> None:
 def test_a_store_that_is_down_is_not_taken_for_a_broken_file(
     bucket: BucketExports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bucket.write("a.json", b"1\n")
+    bucket.write("a.json", b"1\n" * 50)  # less is no Parquet, whatever the store says
     (listed,) = open_folder(bucket.address).files()
     monkeypatch.setattr(object_clients, "RETRY_S", 0)
     away = BucketFolder(replace(bucket.address, endpoint="http://127.0.0.1:9"))

@@ -124,7 +124,7 @@ def test_the_audit_finds_the_routing_column_by_itself(
 ) -> None:
     game = Game(answers, tmp_path, *TEXTS, event={"routing": "game"}, rename="alias")
     with monkeypatch.context() as patched:
-        patched.setattr("spark_app.units.worker.placement.column_of", lambda name, columns, aliases: "gamer_id")
+        patched.setattr("spark_app.units.worker.row_router.column_of", lambda name, columns, aliases: "gamer_id")
         game.send(2, {"game": "uno", "gamer_id": "hearts"})
     assert game.lake.opened.admission.admitted == {"hearts": "hearts"}
     assert game.lake.audit().faults() != {}
