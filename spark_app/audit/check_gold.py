@@ -68,6 +68,7 @@ def _unit_of(snapshot: Snapshot, table: Table, writer: str = "") -> int:
 
 def _check_table(snapshot: Snapshot, silver: Table, gold: Table | None, name: str, verdict: Verdict) -> None:
     key, aggregates = snapshot.settings.event.key, snapshot.settings.gold.columns
+    key_path = snapshot.path_of(silver, key)
     actual = [] if gold is None else gold.read().to_pylist()
     if gold is not None and set(gold.schema.names) != {key, *aggregates}:
         return verdict.note(OTHER_COLUMNS)
@@ -75,9 +76,7 @@ def _check_table(snapshot: Snapshot, silver: Table, gold: Table | None, name: st
     for column, aggregate in aggregates.items():
         field = aggregate.field or ("" if aggregate.function == "count" else snapshot.settings.event.time)
         try:
-            for value, found in compute(
-                silver, snapshot.path_of(silver, key), snapshot.path_of(silver, field), bool(field), aggregate
-            ):
+            for value, found in compute(silver, key_path, snapshot.path_of(silver, field), bool(field), aggregate):
                 expected.setdefault(value, {})[column] = found
         except NotComparable:
             verdict.note(NO_ORDER)

@@ -314,7 +314,7 @@ class ExpectedRows:
             name = self._renamed.column(full_name, self._routing, values)
             found = values.get(name, [None] * count)
             kind = next((column.whole for column in columns if column.name == name), pa.null())
-        names = [_routing_text(value, kind) for value in found]
+        names = _routing_texts(found, kind)
         return [name and f"{full_name}/{name}" for name in names] if route_by == "both" else names
 
     def _table(self, row: int, value: str | None, facts: RecordFacts) -> str | None:
@@ -372,11 +372,12 @@ class _Outer:
         return [{name: self.values[name][p] for name in self.names} if self.names else None for p in range(count)]
 
 
-def _routing_text(value: Any, kind: pa.DataType) -> str | None:
-    """The routing value that a field's value is; None if it is none."""
-    if value is None or not (kind in (pa.string(), pa.bool_(), BIG) or pa.types.is_integer(kind)):
-        return None
-    return str(value).lower() if kind == pa.bool_() else str(value)
+def _routing_texts(values: list[Any], kind: pa.DataType) -> list[str | None]:
+    """The routing values that the values of a field are; None where one is none."""
+    if not (kind in (pa.string(), pa.bool_(), BIG) or pa.types.is_integer(kind)):
+        return [None] * len(values)
+    texts = [None if value is None else str(value) for value in values]
+    return [text and text.lower() for text in texts] if kind == pa.bool_() else texts
 
 
 def _inner_frame(payload: bytes | None, number: int | None) -> Frame | Cause:

@@ -10,8 +10,9 @@ import errno
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_app.lake.files import beneath
@@ -183,7 +184,7 @@ class DiskFolder(SourceFolder):
                 if entry.is_dir(follow_symlinks=False):  # links could make a circle
                     if f"{key}0" > after:  # "0" is the character after "/"
                         folders.append(key)
-                elif key > after and (found := self.look(key)) is not None:
+                elif key > after and (found := self._of(key, partial(entry.stat, follow_symlinks=self._links))):
                     yield found
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
@@ -200,8 +201,11 @@ class DiskFolder(SourceFolder):
 
     def look(self, key: str) -> Listed | None:
         self.uri(key)
+        return self._of(key, lambda: beneath.look(self.path, key, self._links))
+
+    def _of(self, key: str, look: Callable[[], os.stat_result]) -> Listed | None:
         try:
-            found = beneath.look(self.path, key, self._links)
+            found = look()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:

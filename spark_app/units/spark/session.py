@@ -91,9 +91,8 @@ def _create(builder: Any, cluster_master: str) -> SparkSession:
                     "secret (spark.auth_secret_file) and the version of Spark; spark.driver_host and "
                     "spark.bind_address must be addresses of this machine"
                 ) from error
-            lives, java = jvm.jvm_lives(), java_problem()
-            if lives or java:
-                raise ConfigurationError(f"Spark does not start: {java or _reason(error)}") from error
+            if problem := _reason(error) if jvm.jvm_lives() else java_problem():
+                raise ConfigurationError(f"Spark does not start: {problem}") from error
             if last:
                 what = f"Spark's JVM ended twice while it started: {_reason(error)}"
                 raise BrokenError(f"{what}; if it was not killed, its own messages are in the log above") from error
