@@ -99,7 +99,7 @@ def _train(settings: dict[str, str], archive: Path) -> float:
     """Train a new class archive for the app; returns the seconds."""
     settings[ARCHIVE] = str(archive)
     began = time.monotonic()
-    train(settings)
+    train(settings, archive.with_suffix(".log"))
     if not archive.is_file():
         raise LocalError("the class archive was not trained, see above", WRONG)
     return time.monotonic() - began

@@ -33,6 +33,7 @@ def run(options: Options) -> int:
     from scripts.local.environment import without_proxy
     from scripts.local.fresh import move_aside
     from scripts.local.stack import Stack
+    from scripts.local.supervision import Supervisor
     from scripts.local.watch import watch
 
     if options.accept_loss:
@@ -40,6 +41,7 @@ def run(options: Options) -> int:
     claim = Claim(options.state)
     if not claim.acquire():
         return bump(options, claim.holder() or 0)
+    Supervisor(options.state).end_orphans()
     if options.fresh:
         move_aside(Path(options.lake), options.state, options.yes)
     note(options)

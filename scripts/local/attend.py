@@ -5,10 +5,13 @@
 2. SIGTERM ends the program and the attendant. SIGUSR1 restarts the program with the current content of its file.
 3. The program ends when the attendant's parent ends, so nothing survives a kill -9 of ./scripts/run.
 4. The whole session of the program ends with it, because a JVM outlives the Python process that started it.
+5. The kernel kills the program when the attendant is killed. Its processes bear a mark (`MARK`), by which
+   ./scripts/run finds what is left where no kernel does that.
 
 Output: the program's last exit code, 128 + signal if it was killed.
 """
 
+import contextlib
 import logging
 import logging.handlers
 import os
@@ -23,7 +26,8 @@ from typing import IO
 
 import psutil  # type: ignore[import-untyped]
 
-from scripts.local.program import Process, Program, backoff_seconds, note_exit, read_exits, stays_down
+from scripts.local.program import MARK, Process, Program, backoff_seconds, note_exit, read_exits, stays_down
+from spark_app.model.processes import BOUND
 
 LOG_BYTES, LOGS_KEPT = 10 << 20, 3
 LINE_BYTES = 1 << 16
@@ -77,8 +81,8 @@ class Attendant:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         child = subprocess.Popen(
-            self._program.command,
-            env=os.environ | self._program.environment,
+            ["sh", "-c", BOUND, "sh", *self._program.command],
+            env=os.environ | self._program.environment | {MARK: str(self._path.resolve())},
             cwd=self._program.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if self._program.log else None,
@@ -106,7 +110,8 @@ class Attendant:
                 time.sleep(0.1)
 
     def _report(self, state: str, code: int | None = None) -> None:
-        Process(self._program.name, state, os.getpid(), code).write(self._path.parent)
+        with contextlib.suppress(OSError):  # a full disk, which must not end the program
+            Process(self._program.name, state, os.getpid(), code).write(self._path.parent)
 
     def _ask(self, *_: object) -> None:
         self._asked = True

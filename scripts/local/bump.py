@@ -9,10 +9,10 @@ from pathlib import Path
 from scripts.local.environment import changes
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import Options, parse
+from scripts.local.patience import Patience, Signs
 from scripts.local.program import Program
 from scripts.local.supervision import Supervisor
 
-PATIENCE_SECONDS = 60.0
 REMEDY = "stop it first, or give this one its own --state, --lake and ports"
 FIXED = (
     "lake",
@@ -44,7 +44,7 @@ def bump(options: Options, holder: int) -> int:
         raise LocalError(f"{where} with a different {' and '.join(differing)}: {REMEDY}", USAGE)
     supervisor = Supervisor(options.state)
     path = supervisor.run / "producer.json"
-    if not _is_up(supervisor):
+    if not _is_up(supervisor, holder):
         raise LocalError(f"{where}, but its producer does not run and cannot get new variables", USAGE)
     program = Program.read(path)
     new = changes(program.environment, os.environ)
@@ -73,14 +73,15 @@ def _noted(state: Path) -> Path:
     return state / "run" / "options.json"
 
 
-def _is_up(supervisor: Supervisor) -> bool:
+def _is_up(supervisor: Supervisor, holder: int) -> bool:
     """Wait for a stack that is still starting, until its producer was started once."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
+    log = supervisor.logs / "setup.log"
+    patience = Patience("the stack", log, lambda: Signs.of([holder], log))
+    while True:
+        patience.check()
         found = {process.name: process for process in supervisor.processes()}
         if "producer" not in found:
             return False
         if found["producer"].attendant:
             return True
         time.sleep(0.2)
-    return False

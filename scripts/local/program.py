@@ -4,6 +4,7 @@ Input and output: <state>/run/<name>.json (0600: the environment may contain cre
 <state>/run/<name>.state, and, one JSON line per exit, <state>/run/<name>.exits.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -14,11 +15,15 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
+import psutil  # type: ignore[import-untyped]
+
 from scripts.local.artifacts import ROOT
 from spark_app.model.errors import ExitCode
 
 HEALTHY_AFTER_S = 60  # a program that ran this long restarts at once
 LONGEST_BACKOFF_SECONDS = 30
+
+MARK = "STACK_PROGRAM"  # a variable of the program's processes: the path of its file
 
 Relaunch = Literal["never", "always", "by exit code"]
 
@@ -93,13 +98,13 @@ class Process:
 
     @classmethod
     def read(cls, run: Path, name: str) -> "Process":
-        """The last report; without an attendant no program runs."""
+        """The last report; without an attendant no program runs. Another process that has got its id is none."""
         try:
             found = cls(**json.loads((run / f"{name}.state").read_text()))
-            os.kill(found.attendant, 0)
-        except (OSError, ValueError, TypeError):
+            attends = Path(*psutil.Process(found.attendant).cmdline()[-1:]).resolve()
+        except (OSError, ValueError, TypeError, psutil.Error):
             return cls(name, "stopped")
-        return found
+        return found if attends == (run / f"{name}.json").resolve() else cls(name, "stopped")
 
 
 def attended(path: Path) -> list[str]:
@@ -108,10 +113,10 @@ def attended(path: Path) -> list[str]:
 
 
 def note_exit(path: Path, code: int, started: float, asked: bool) -> Exit:
-    """Add an exit to the history beside the program's file."""
+    """Add an exit to the history beside the program's file; a full disk costs no more than the entry."""
     now = time.time()
     entry = Exit(at=now, code=code, seconds=now - started, asked=asked)
-    with path.with_suffix(".exits").open("a") as file:
+    with contextlib.suppress(OSError), path.with_suffix(".exits").open("a") as file:
         file.write(json.dumps(asdict(entry)) + "\n")
     return entry
 

@@ -1,13 +1,14 @@
 """A server as a local process: a start that is checked, a stop that is final. The stack and the tests use it.
 
 Input: a state folder and a loopback port. Output: a process that answers, with data and log below the state folder. A
-failed start is a LocalError with the last line of the server's log.
+failed start is a LocalError with the last error in the server's log.
 """
 
 import os
 import subprocess
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -17,13 +18,11 @@ import psutil  # type: ignore[import-untyped]
 
 from scripts.local import java as javas
 from scripts.local.artifacts import ROOT
-from scripts.local.errors import UNREACHABLE, LocalError
 from scripts.local.java import Java
+from scripts.local.patience import STILL_S, Patience, Signs
 from scripts.local.ports import free_port, require_free
 from scripts.local.program import Program, attended
 from spark_app.model.text import one_line
-
-START_SECONDS = 120.0
 
 # With C1 only, a server starts in half the CPU time; neither server is the bottleneck of a laptop's stack.
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")
@@ -74,7 +73,7 @@ class Server(ABC):
         """The server as a program of the stack."""
         return Program(self.name, self.command(), grace=3.0, relaunch="always")
 
-    def start(self, timeout: float = START_SECONDS) -> Self:
+    def start(self, still_s: float = STILL_S) -> Self:
         """Start the process and wait until it is ready."""
         self.check_port()
         self.prepare()
@@ -90,7 +89,7 @@ class Server(ABC):
                 env=os.environ | {"PYTHONPATH": str(ROOT)},
                 start_new_session=True,  # a Ctrl-C at the terminal must only reach the tests
             )
-        self._await_ready(timeout)
+        self._await_ready(self._process, still_s)
         return self
 
     def stop(self) -> None:
@@ -118,18 +117,21 @@ class Server(ABC):
         children = psutil.Process(self._process.pid).children() if self._process else []
         return children[0].pid if children else None
 
-    def last_line(self) -> str:
-        return last_line(self.log)
+    def patience(self, attendant: Callable[[], int], still_s: float = STILL_S) -> Patience:
+        """With its start. `attendant` gives the process id of its attendant."""
+        return Patience(self.name, self.log, lambda: Signs.of([attendant()], self.log, self.port), still_s)
 
-    def _await_ready(self, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        while not self.is_ready():
-            is_dead = self._process is None or self._process.poll() is not None
-            if is_dead or time.monotonic() > deadline:
-                self.stop()
-                what = "ended while it started" if is_dead else f"did not answer within {timeout:.0f} s"
-                raise LocalError(f"{self.name} {what}: {self.last_line()} (log: {self.log})", UNREACHABLE)
-            time.sleep(0.1)
+    def _await_ready(self, process: subprocess.Popen[bytes], still_s: float) -> None:
+        patience = self.patience(lambda: process.pid, still_s)
+        try:
+            while not self.is_ready():
+                if process.poll() is not None:
+                    raise patience.error(f"it ended with exit code {process.returncode}")
+                patience.check()
+                time.sleep(0.1)
+        except BaseException:
+            self.stop()
+            raise
 
     def __enter__(self) -> Self:
         return self.start()

@@ -1,6 +1,6 @@
 """Starts, observes and stops the stack of one ./scripts/run.
 
-Order of `up`: 1. create everything that must be on disk, also the class archive, and check the ports; 2. start the
+Order of `up`: 1. create everything that must be on disk, and check the ports; 2. start the
 servers and the Spark app together (its JVM takes longest, and the app waits for the broker by itself), but the app only
 when the object store is ready, if its lake is there; 3. create topic and subject; 4. start the page and the producer.
 `down` is the reverse, and the attendants keep this order when this
@@ -9,34 +9,37 @@ process dies.
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from scripts.local import environment, java, status
 from scripts.local.claim import Claim
 from scripts.local.downloads import ensure
-from scripts.local.errors import UNREACHABLE, LocalError
+from scripts.local.errors import LocalError
 from scripts.local.kafka import Kafka
 from scripts.local.objectstore import ObjectStore
 from scripts.local.options import Options
+from scripts.local.patience import KILLS, Patience, Signs, last_error
 from scripts.local.program import HEALTHY_AFTER_S, Exit, Process, Program, quick_exits, read_exits
 from scripts.local.registry import Registry
 from scripts.local.reports import Reports
-from scripts.local.server import START_SECONDS, Server, last_line
+from scripts.local.server import Server, last_line
 from scripts.local.spark_cluster import ClusterServer, SparkMaster, SparkWorker
 from scripts.local.supervision import Supervisor
 from scripts.local.table import View
-from scripts.local.training import train
+from scripts.local.training import ARCHIVE, Training
 from spark_app.lake.files.object_clients import read_credentials
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ProtolakeError, UnreachableError
 from spark_app.page.files import PageFiles, make_folders
 from spark_app.settings import config
 
-SETUP_SECONDS = 120.0
 SPARK_STOP_S = 22.0
 STOP_EXPLAINED_S = 2.0
 ENDED = ("held", "stopped")  # states that the app writes as its last
@@ -56,6 +59,9 @@ class Stack:
         self._servers: list[Server] = []  # that the app waits for by itself
         self._cluster: list[ClusterServer] = []
         self._on_cluster: dict[str, str] = {}  # settings of the app
+        self._patience: dict[str, Patience] = {}  # with programs that are starting
+        self._training: Training | None = None
+        self._is_going = False  # the app has begun to ingest
 
     first_silver: float | None
 
@@ -72,12 +78,15 @@ class Stack:
         self._prepare(found)
         brokers, registry = self._addresses()
         app = environment.for_app(self.options, found, jars, brokers, registry)
-        train(app)
+        training = Training(app, self.supervisor.logs / "training.log")
+        if not training.is_ready:
+            self._training = training
+            app.pop(ARCHIVE, None)  # a JVM that does not find it would write it when it ends
         producer = environment.for_producer(self.options, os.environ, brokers, registry) if brokers else {}
         servers = "".join(f"{server.name}, " for server in reversed(self._all_servers()))
         _print(f"starting {servers}and Spark; the first rows appear after 10 to 30 s ...")
         programs, shared = self._programs(app, producer), environment.shared(os.environ)
-        self.started = time.time()  # downloads and training are over: the programs' own time to start counts from here
+        self.started = time.time()  # downloads are over: the programs' own time to start counts from here
         self.supervisor.start(programs, shared, self._claim.file.fileno(), later=self._later())
         if self._stores:
             self._await(self._stores)
@@ -91,24 +100,39 @@ class Stack:
             self.supervisor.launch("producer")
             _print("producer started")
 
+    def tend(self) -> None:
+        """Start again what was killed, and train the class archive once rows are there. Call it twice a second."""
+        self.supervisor.revive()
+        if self._training is None or not self._is_going or self._training.step():
+            return
+        if self._training.is_ready:  # for the app's next start
+            spark = Program.read(self.supervisor.run / "spark.json")
+            archive = {ARCHIVE: str(self._training.archive)}
+            replace(spark, environment=spark.environment | archive).write(self.supervisor.run)
+        self._training = None
+
     def down(self) -> None:
         """Stop everything in order; does nothing if nothing was started."""
         self._reports.end()
+        if self._training is not None:
+            self._training.end()
         self.supervisor.stop(_Stopping(self).look if self.supervisor.processes() else lambda: None)
 
     def look(self) -> View:
         """The current state of the stack."""
         now, report, processes = time.time(), self.report(), self.supervisor.processes()
+        page = PageFiles(self._lake).address()
         if self.first_silver is None and report.silver > self._before.silver:
             self.first_silver = now - self.started
+        self._is_going = report.state == "running" and (self.first_silver is not None or not report.lag)
         return View(
             status=report,
             processes=processes,
             exits=self._exits("spark"),
-            troubles=self._troubles(processes, report),
+            troubles=[*self._troubles(processes, report), *self._slow_starts(processes, report, page)],
             up=now - self.started,
             first_silver=self.first_silver,
-            page=PageFiles(self._lake).address(),
+            page=page,
             lake=self.options.lake,
             logs=self.supervisor.logs,
             had_silver=self._before.silver > 0,
@@ -134,7 +158,7 @@ class Stack:
     def _look_at_lake(self) -> None:
         """Check that the lake can be written, and read what an earlier run has left in it."""
         if self._lake.storage.is_local:
-            _require_folder(Path(self.options.lake))
+            _require_folder(Path(self.options.lake), self._umask)
         else:
             _require_bucket(self._lake)
         self._before = self._reports.read()
@@ -194,7 +218,7 @@ class Stack:
     def _start_page(self) -> None:
         """Start the page, with or without the app: what it needs of the lake is made here. It says itself what is wrong
         with it, which does not concern the rest of the stack."""
-        before = os.umask(int(config.load(self.options.settings).lake.umask, 8))
+        before = os.umask(self._umask)
         try:
             make_folders(self._lake)
         except (OSError, ConfigurationError, UnreachableError):
@@ -203,43 +227,61 @@ class Stack:
             os.umask(before)
         self.supervisor.launch("page")
 
+    @property
+    def _umask(self) -> int:
+        return int(config.load(self.options.settings).lake.umask, 8)
+
     def _await(self, servers: Sequence[Server]) -> None:
-        waiting = list(servers)
+        attendant = self.supervisor.attendant
+        waiting = {one: one.patience(partial(attendant, one.name)) for one in servers}
         while waiting:
             for server in [one for one in waiting if one.is_ready()]:
-                waiting.remove(server)
+                del waiting[server]
                 _print(f"{server.name} ready after {time.time() - self.started:.1f} s on 127.0.0.1:{server.port}")
-            for server in waiting:
-                if self._exits(server.name) or time.time() - self.started > START_SECONDS:
-                    why = f"{server.last_line()} (log: {server.log})"
-                    raise LocalError(f"{server.name} does not start: {why}", UNREACHABLE)
+            for server, patience in waiting.items():
+                patience.check(self._exits(server.name))
+            self.supervisor.revive()
             time.sleep(0.1)
 
     def _set_up(self, producer: dict[str, str]) -> None:
         """Create topic and subject with the producer's `setup` command."""
         log = self.supervisor.logs / "setup.log"
+        code = self._run_setup(producer, log)
+        for _ in range(KILLS):
+            code = self._run_setup(producer, log) if code == -signal.SIGKILL else code
+        if code:
+            why = f"topic and subject could not be set up: {last_line(log)} (log: {log})"
+            raise LocalError(why, code if code > 0 else 70)
+        _print("topic and subject set up")
+
+    def _run_setup(self, producer: dict[str, str], log: Path) -> int:
+        """The exit code. Meanwhile its servers make the progress."""
         command = [sys.executable, "-m", "producer", "setup"]
         surroundings = os.environ | environment.shared(os.environ) | producer
-        with log.open("wb") as file:
+        with (
+            log.open("wb") as file,
+            subprocess.Popen(command, env=surroundings, stdout=file, stderr=file) as process,
+        ):
+            working = [self.supervisor.attendant(one.name) for one in self._servers]
+            patience = Patience("producer setup", log, lambda: Signs.of([process.pid, *working], log))
             try:
-                done = subprocess.run(
-                    command, env=surroundings, stdout=file, stderr=file, timeout=SETUP_SECONDS, check=False
-                )
-            except subprocess.TimeoutExpired:
-                raise LocalError(
-                    f"topic and subject could not be set up in {SETUP_SECONDS:.0f} s (log: {log})", UNREACHABLE
-                ) from None
-        if done.returncode:
-            raise LocalError(f"topic and subject could not be set up: {last_line(log)} (log: {log})", done.returncode)
-        _print("topic and subject set up")
+                while process.poll() is None:
+                    patience.check()
+                    self.supervisor.revive()
+                    time.sleep(0.1)
+            finally:
+                process.kill()
+        return process.returncode
 
     def _troubles(self, processes: list[Process], report: status.Status) -> list[str]:
         """One line for each program that is down or keeps failing; the app's line comes from its status."""
-        lines = {}
+        lines, servers = {}, [server.name for server in self._all_servers()]
         for process in processes:
             trouble = self._trouble(process)
             if trouble:
-                reason = (report.reason if process.name == "spark" else None) or last_line(self._log(process.name))
+                log = self._log(process.name)  # a server's last line may be any
+                found = last_error(log) if process.name in servers else last_line(log)
+                reason = (report.reason if process.name == "spark" else None) or found
                 if process.name == "page" and "page.port" in reason:
                     reason = f"{reason.partition(';')[0]}; {PAGE_PORT}"
                 lines[process.name] = f"{process.name} {trouble}: {reason}"
@@ -254,11 +296,31 @@ class Stack:
             return f"is down (exit code {process.code})"
         return f"failed {quick} times and is restarted" if quick > 1 else None
 
+    def _slow_starts(self, processes: list[Process], report: status.Status, page: str | None) -> Iterator[str]:
+        """One line for app and page if it runs, but does not get on with its start."""
+        starting = {"spark": not report.updated_at, "page": page is None}
+        for one in processes:
+            if one.state != "running" or not starting.get(one.name):
+                self._patience.pop(one.name, None)
+                continue
+            if one.name not in self._patience:
+                log = self._log(one.name)
+                signs = partial(_signs, self.supervisor, one.name, log)
+                self._patience[one.name] = Patience(one.name, log, signs)
+            try:
+                self._patience[one.name].check()
+            except LocalError as problem:
+                yield str(problem)
+
     def _exits(self, name: str) -> list[Exit]:
         return read_exits(self.supervisor.run / f"{name}.json", since=self.started)
 
     def _log(self, name: str) -> Path:
         return self.supervisor.logs / f"{name}.log"
+
+
+def _signs(supervisor: Supervisor, name: str, log: Path) -> Signs:
+    return Signs.of([supervisor.attendant(name)], log)
 
 
 class _Stopping:
@@ -284,10 +346,10 @@ class _Stopping:
         return time.time() - self._began
 
 
-def _require_folder(lake: Path) -> None:
-    """Check the lake's folder now: the app would reject it only a minute later."""
+def _require_folder(lake: Path, umask: int) -> None:
+    """Check the lake's folder now: the app would reject it only a minute later. A new one has the mode of the rest."""
     try:
-        lake.mkdir(parents=True, exist_ok=True)
+        lake.mkdir(0o777 & ~umask, parents=True, exist_ok=True)
         (probe := lake / f".probe-{os.getpid()}").touch()
         probe.unlink()
     except OSError as error:

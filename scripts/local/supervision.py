@@ -4,17 +4,22 @@ Input: programs in the order of their start, and a state folder. Output: process
 rotated logs in <state>/logs.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
+
 from scripts.local.artifacts import ROOT
-from scripts.local.program import Process, Program, attended
+from scripts.local.program import MARK, Exit, Process, Program, attended, backoff_seconds, note_exit
 
 LOOK_S = 0.5
+ENDS_S = 10.0  # a killed process ends within this time, unless its disk hangs
 
 
 class Supervisor:
@@ -23,6 +28,9 @@ class Supervisor:
     def __init__(self, state: Path) -> None:
         self.state, self.run, self.logs = state, state / "run", state / "logs"
         self._attendants: dict[str, subprocess.Popen[bytes]] = {}
+        self._launched: dict[str, float] = {}  # Unix time
+        self._deaths: dict[str, list[Exit]] = {}
+        self._due: dict[str, float] = {}  # of attendants that have died -> the time of the next start (monotonic)
         self._environment: dict[str, str] = {}
         self._keep_open = 0
 
@@ -43,6 +51,8 @@ class Supervisor:
                 self.launch(one.name)
 
     def launch(self, name: str) -> None:
+        self._launched[name] = time.time()
+        self._due.pop(name, None)
         self._attendants[name] = subprocess.Popen(
             attended(self.run / f"{name}.json"),
             cwd=ROOT,
@@ -52,9 +62,39 @@ class Supervisor:
             pass_fds=(self._keep_open,),
         )
 
+    def attendant(self, name: str) -> int:
+        """The process id of the program's attendant; it may have ended."""
+        return self._attendants[name].pid
+
     def dead(self) -> list[str]:
         """Programs whose attendant has ended; an attendant never ends by itself."""
         return [name for name, attendant in self._attendants.items() if attendant.poll() is not None]
+
+    def revive(self) -> None:
+        """Start the attendants that were killed again, and their programs with them; after a wait if that happens soon
+        after a start. Call it twice a second."""
+        for name in self.dead():
+            if name not in self._due:
+                self.end_orphans()
+                deaths = self._deaths.setdefault(name, [])
+                deaths.append(note_exit(self.run / f"{name}.json", -signal.SIGKILL, self._launched[name], asked=False))
+                self._due[name] = time.monotonic() + backoff_seconds(deaths)
+            if time.monotonic() >= self._due[name]:
+                self.launch(name)
+
+    def end_orphans(self) -> None:
+        """Kill what is left of programs whose attendant is gone."""
+        found, dead = [], self.dead()
+        living = {name for name in self._attendants if name not in dead}  # one that has just begun has no report yet
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):  # it has ended, or belongs to another user
+                path = Path(process.environ().get(MARK, ""))
+                if path.parent != self.run.resolve() or path.stem in living:
+                    continue
+                if not Process.read(self.run, path.stem).attendant:
+                    process.kill()
+                    found.append(process)
+        psutil.wait_procs(found, timeout=ENDS_S)
 
     def processes(self) -> list[Process]:
         """The programs in the order of their start; empty if no stack runs. Any process may call it."""
@@ -82,3 +122,4 @@ class Supervisor:
                     watch()
             watch()
         self._attendants.clear()
+        self.end_orphans()

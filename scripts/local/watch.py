@@ -74,8 +74,7 @@ class _Lines:
 def _await_end(stack: Stack, lines: _Lines | None = None) -> None:
     """Return when all records of --records are ingested."""
     while True:
-        if stack.supervisor.dead():
-            raise LocalError(f"the attendant of {stack.supervisor.dead()[0]} was killed: start the stack again", 70)
+        stack.tend()
         if stack.options.records:
             if is_drained(stack):
                 return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 from pathlib import Path
 
@@ -20,18 +19,6 @@ def descendants(pid: int) -> list[int]:
     for one in found:
         found += children.get(one, [])
     return found[1:]
-
-
-def of_temporary_folder(folder: Path) -> list[int]:
-    """Every JVM, or process that is about to become one, with this temporary folder; empty on a system without
-    /proc."""
-    option = re.compile(rb"-Djava\.io\.tmpdir=" + re.escape(os.fsencode(folder)) + rb"[\"\0]")
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if option.search((entry / "cmdline").read_bytes()):
-                found.append(int(entry.name))
-    return found
 
 
 def kill_all(pids: list[int]) -> None:

@@ -11,7 +11,6 @@ import stat
 import tempfile
 from pathlib import Path
 
-from spark_app.app import children
 from spark_app.lake.files.disk import is_full, temporary_folders
 from spark_app.lake.files.state_files import read_json, write_quickly
 from spark_app.lake.lake import Lake
@@ -49,8 +48,6 @@ def _name(remembered: object, usual: str) -> str:
 
 def _renew(base: Path, name: str, usual: str) -> Path:
     folder = base / name
-    # A JVM whose driver was killed during the start has no lock yet, and would never end without its folder.
-    children.kill_all(children.of_temporary_folder(folder))
     shutil.rmtree(folder, ignore_errors=True)  # a protoc of the killed run may still write there
     try:
         base.mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,7 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql import SparkSession
 
 from spark_app.lake.lake import Lake
+from spark_app.model.processes import BOUND
 
 IDLE_S = 30  # py4j's default, for a connection whose thread has ended
 ENDS_S = 2.0  # within this time a killed JVM ends
@@ -65,13 +66,13 @@ def avoid_python_in_forks() -> None:
 
     PySpark gives such code (`preexec_fn`), which makes the JVM ignore SIGINT. Before it runs, CPython (3.11) waits for
     a lock that another thread may have held at the fork, such as one of Kafka's client: then the start hangs for ever.
-    A shell does the same without Python.
+    A shell does the same without Python. And the JVM dies with Python, as it must no longer write then.
     """
     java_gateway.Popen = _popen_by_shell  # type: ignore[attr-defined, assignment]
 
 
 def _popen_by_shell(command: list[str], preexec_fn: Any = None, **given: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command], **given)
+    return subprocess.Popen(["sh", "-c", f'trap "" INT; {BOUND}', "sh", *command], **given)
 
 
 def guard_callbacks(session: SparkSession) -> None:

@@ -3,12 +3,8 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -48,25 +44,6 @@ def test_the_next_start_removes_what_a_killed_one_left(
     assert (list(folder.iterdir()), list(other.iterdir())) == ([], [other / "mine"])
     assert {path.name for path in base.iterdir()} == {"of somebody else", folder.name, other.name}
     assert (folder.stat().st_mode & 0o777, tempfile.gettempdir()) == (0o700, str(folder))
-
-
-@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="without /proc no process is found")
-def test_a_jvm_that_a_killed_start_left_is_ended(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = started(tmp_path / "lake", base, monkeypatch)
-    other = started(tmp_path / "other lake", base, monkeypatch)
-    waits = [sys.executable, "-c", "input()"]
-    with ExitStack() as stack:
-
-        def left(option: str) -> subprocess.Popen[bytes]:
-            process = stack.enter_context(subprocess.Popen([*waits, option], stdin=subprocess.PIPE))
-            stack.callback(process.kill)
-            return process
-
-        of_lake = [left(f"-Djava.io.tmpdir={folder}"), left(f'conf=-XX:+A "-Djava.io.tmpdir={folder}" -XX:+B')]
-        of_others = [left(f"-Djava.io.tmpdir={other}"), left(f"-Djava.io.tmpdir={folder}2"), left(str(folder))]
-        started(tmp_path / "lake", base, monkeypatch)
-        assert [process.wait(120) for process in of_lake] == [-signal.SIGKILL] * 2
-        assert [process.poll() for process in of_others] == [None] * 3
 
 
 def test_folders_of_spark_are_used_too(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

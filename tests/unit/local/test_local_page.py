@@ -34,7 +34,6 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     for name in ("java.find", "ensure"):
         monkeypatch.setattr(f"scripts.local.stack.{name}", lambda *_: None)
     monkeypatch.setattr("scripts.local.stack.environment.for_app", lambda *_: {"PROTOLAKE_LAKE__PATH": str(lake)})
-    monkeypatch.setattr("scripts.local.stack.train", lambda _: None)
 
     def starting(*options: str) -> Stack:
         claim = Claim(tmp_path / "state")

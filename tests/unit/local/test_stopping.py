@@ -55,19 +55,3 @@ def test_a_stop_names_what_has_ended_and_what_is_waited_for(tmp_path: Path, caps
         "spark ended after N s",
     ]
     assert stack.supervisor.processes() == []
-
-
-def test_the_time_of_a_start_is_counted_without_downloads_and_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise a long training leaves the servers no time to start."""
-    claim = Claim(tmp_path / "state")
-    own = ["--brokers", "k:1", "--registry", "http://127.0.0.1:1"]
-    stack = Stack(parse(["--state", str(tmp_path / "state"), "--lake", str(tmp_path / "lake"), *own]), claim)
-    ends: list[float] = []
-    for name in ("java.find", "ensure", "environment.for_app"):
-        monkeypatch.setattr(f"scripts.local.stack.{name}", lambda *_: None)
-    monkeypatch.setattr("scripts.local.stack.train", lambda _: ends.append(time.time()))
-    monkeypatch.setattr(stack, "_programs", lambda *_: [])
-    stack.up()
-    assert stack.started >= ends[0]

@@ -1,6 +1,8 @@
 """Programs of a stack, their attendants for real."""
 
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,10 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from scripts.local.artifacts import ROOT
-from scripts.local.program import Process, Program
+from scripts.local.program import MARK, Process, Program, read_exits
 from scripts.local.supervision import Supervisor
 
 # Ends half a second after it was asked to, and says when.
@@ -78,14 +81,72 @@ def test_they_end_in_order_also_when_nobody_is_left_to_stop_them(tmp_path: Path)
     wait_until(lambda: Supervisor(tmp_path / "state").processes() == [])
 
 
-def test_an_attendant_that_was_killed_is_named(tmp_path: Path) -> None:
+def without_setpriv(folder: Path) -> str:
+    """A PATH on which the kernel is not asked to end a program with its attendant."""
+    folder.mkdir()
+    for name in ("sh", "sleep"):
+        (folder / name).symlink_to(shutil.which(name) or "")
+    return str(folder)
+
+
+def sleeping(folder: Path) -> list[int]:
+    """Processes of the program of `folder` that are there."""
+    own = Path(folder / "state" / "run" / "kafka.json").resolve()
+    return [
+        process.pid
+        for process in psutil.process_iter()
+        if process.status() != psutil.STATUS_ZOMBIE and marks(process) == str(own)
+    ]
+
+
+def marks(process: psutil.Process) -> str | None:
+    with contextlib.suppress(psutil.Error):
+        return process.environ().get(MARK)
+    return None
+
+
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_a_program_whose_attendant_was_killed_ends_and_starts_again(tmp_path: Path, by_kernel: bool) -> None:
+    if by_kernel and shutil.which("setpriv") is None:
+        pytest.skip("no setpriv here")
+    variables = {"PYTHONPATH": str(ROOT)} | ({} if by_kernel else {"PATH": without_setpriv(tmp_path / "bin")})
     supervisor = Supervisor(tmp_path / "state")
+    command = ["sh", "-c", "sleep 600 & sleep 600"]  # the second one is no child of the attendant
     with (tmp_path / "lock").open("w") as lock:
-        supervisor.start([Program("kafka", ["/bin/sleep", "2"])], {"PYTHONPATH": str(ROOT)}, lock.fileno())
+        supervisor.start([Program("kafka", command, variables)], {"PYTHONPATH": str(ROOT)}, lock.fileno())
+        for _ in range(2):
+            wait_until(lambda: states(supervisor) == ["running"] and len(sleeping(tmp_path)) == 3)
+            before = sleeping(tmp_path)
+            os.kill(supervisor.attendant("kafka"), signal.SIGKILL)
+            wait_until(lambda: supervisor.dead() == ["kafka"])
+            if by_kernel:
+                wait_until(lambda: len(sleeping(tmp_path)) < 3)
+            wait_until(lambda: supervisor.revive() is None and supervisor.dead() == [])
+            assert not {*before} & {*sleeping(tmp_path)}
         wait_until(lambda: states(supervisor) == ["running"])
-        os.kill(supervisor.processes()[0].attendant, signal.SIGKILL)
-        wait_until(lambda: supervisor.dead() == ["kafka"])
         supervisor.stop()
+    assert sleeping(tmp_path) == []
+    assert [one.code for one in read_exits(supervisor.run / "kafka.json")] == [-9, -9, -15]
+
+
+def test_the_next_start_ends_what_a_killed_stack_has_left_and_nothing_else(tmp_path: Path) -> None:
+    variables = {"PYTHONPATH": str(ROOT), "PATH": without_setpriv(tmp_path / "bin")}
+    supervisor, other = Supervisor(tmp_path / "state"), Supervisor(tmp_path / "other" / "state")
+    with (tmp_path / "lock").open("w") as lock:
+        for one in (supervisor, other):
+            one.start([Program("kafka", ["sleep", "600"], variables)], {"PYTHONPATH": str(ROOT)}, lock.fileno())
+        wait_until(lambda: states(supervisor) == states(other) == ["running"])
+        Supervisor(tmp_path / "state").end_orphans()
+        assert states(supervisor) == ["running"]  # it has an attendant
+        os.kill(supervisor.attendant("kafka"), signal.SIGKILL)
+        wait_until(lambda: supervisor.dead() == ["kafka"])
+        # Its id now belongs to a process that has nothing to do with it.
+        Process("kafka", "running", os.getpid()).write(supervisor.run)
+        assert Process.read(supervisor.run, "kafka") == Process("kafka", "stopped")
+        Supervisor(tmp_path / "state").end_orphans()
+        assert sleeping(tmp_path) == []
+        assert len(sleeping(tmp_path / "other")) == 1
+        other.stop()
 
 
 def test_the_environment_of_a_program_only_its_owner_can_read(tmp_path: Path) -> None:
