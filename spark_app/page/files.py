@@ -8,6 +8,7 @@ import json
 import os
 import re
 import secrets
+import sys
 import time
 from typing import Any
 
@@ -74,20 +75,19 @@ class PageFiles:
             pass
         raise UnreachableError(f"the lake {self._storage.root} was moved away or replaced: start the page again")
 
-    def token(self) -> tuple[str, bool]:
-        """The token of the page, and whether this call has made it.
+    def token(self) -> str:
+        """The token of the page; the first call makes it.
 
         Raises:
             ConfigurationError: its file is open to other users, or damaged.
         """
-        made = not self._storage.exists(self._token)
-        if made:
+        if not self._storage.exists(self._token):
             text = secrets.token_urlsafe(TOKEN_BYTES)
             with contextlib.suppress(FileExistsError):
                 self._storage.put_if_absent(self._token, f"{text}\n".encode(), durable=True, private=True)
         if self._storage.is_open_to_others(self._token):
             raise ConfigurationError(f"{self.token_file} is open to other users; run chmod 600 {self.token_file}")
-        return self._read_token(), made
+        return self._read_token()
 
     def _read_token(self) -> str:
         found = self._storage.get(self._token).decode(errors="replace").strip()
@@ -100,7 +100,8 @@ class PageFiles:
         self._storage.replace(self._address, f"{address}\n".encode(), durable=False)
 
     def address(self) -> str | None:
-        """Where the page of the lake is reached, with the token if this user may read it; None if no page runs."""
+        """Where the page of the lake is reached, for people who read the standard output; None if no page runs. A
+        terminal gets the token if this user may read it; a file or a pipe, which others may read, gets its path."""
         if not self._is_locked():
             return None
         try:
@@ -108,7 +109,8 @@ class PageFiles:
         except (OSError, UnicodeDecodeError):
             return None
         with contextlib.suppress(OSError, ConfigurationError):
-            return f"{address}/?token={self._read_token()}"
+            token = self._read_token()
+            return f"{address}/?token={token}" if sys.stdout.isatty() else f"{address}/ (token: {self.token_file})"
         return f"{address}/"
 
     def _is_locked(self) -> bool:

@@ -27,6 +27,7 @@ NO_TOKEN = (
 )
 NO_HOST = "this page is not known by that host name: add it to page.names\n"
 NO_ORIGIN = "the request comes from another site\n"
+CLOSE = {"Connection": "close"}  # a stranger's next request is one of another connection
 OTHER_SITES = ("cross-site", "same-site")  # same-site: another port of this host, which may be anybody's
 # All that a browser loads comes from this process; the scripts of NiceGUI compile templates.
 POLICY = (
@@ -80,9 +81,9 @@ class Guard:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if not self._is_own(hosts):
-            return PlainTextResponse(NO_HOST, 403)
+            return PlainTextResponse(NO_HOST, 403, CLOSE)
         if not (self._has_token(headers, scope["query_string"]) or self._has_cookie(headers)):
-            return PlainTextResponse(NO_TOKEN, 401, {"WWW-Authenticate": "Bearer"})
+            return PlainTextResponse(NO_TOKEN, 401, CLOSE | {"WWW-Authenticate": "Bearer"})
         origins = headers.getlist("origin")
         if origins and [urlsplit(origin).netloc.casefold() for origin in origins] != [hosts[0].casefold()]:
             return PlainTextResponse(NO_ORIGIN, 403)

@@ -27,10 +27,11 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ExitCode, ProtolakeError
 from spark_app.model.log import log, print_line
 from spark_app.page.alerts.alarm import Alarm
+from spark_app.page.connections import BoundedProtocol
 from spark_app.page.context import PageContext
 from spark_app.page.files import PageFiles
 from spark_app.page.guard import Guard
-from spark_app.page.metrics.exposition import AlertCollector, LakeCollector, registry_of
+from spark_app.page.metrics.exposition import LakeCollector, PageCollector, registry_of
 from spark_app.page.metrics.reading import read
 from spark_app.page.observations import Observations
 from spark_app.page.site import add_views
@@ -39,7 +40,6 @@ from spark_app.settings.watching import Page
 
 BACKLOG = 64
 SIGNALS_S = 0.5  # between two looks for signals
-CONNECTIONS = 200  # at the same time; further ones are answered with 503
 
 
 def serve(settings: Settings) -> NoReturn:
@@ -55,7 +55,7 @@ def serve(settings: Settings) -> NoReturn:
         raise ConfigurationError(f"lake.path: no lake at {lake.uri}; start the app first, which makes it")
     files = PageFiles(lake)
     files.acquire()
-    token, made = files.token()
+    token = files.token()
     alarm = Alarm(lake, settings, files, lake.known_identity)
     listening = listen(settings.page)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -63,7 +63,7 @@ def serve(settings: Settings) -> NoReturn:
     threading.excepthook = end_with
     observed = Observations(lake)
     of_lake = LakeCollector(lambda: read(lake, time.time(), observed.newest), lake.known_identity)
-    app = application(lake, registry_of(of_lake, AlertCollector(alarm.book)))
+    app = application(lake, registry_of(of_lake, PageCollector(alarm.book)))
     add_views(app, PageContext(lake, settings, observed))
     guarded = Guard(app, token, settings.page.names, settings.page.address.startswith("https://"))
     server = threading.Thread(target=_run, args=(guarded, listening), name="page", daemon=True)
@@ -72,7 +72,9 @@ def serve(settings: Settings) -> NoReturn:
     observed.start()
     address = _address(settings.page, listening.getsockname()[1])
     files.write_address(address)
-    _announce(address, token if made else "", files.token_file)
+    if sys.stdout.isatty():
+        print_line(str(files.address()), sys.stdout)
+    log.info("the page listens", address=f"{address}/", token_file=files.token_file)
     while server.is_alive():  # a signal that another thread gets does not wake a thread which joins without an end
         server.join(SIGNALS_S)
     sys.exit(ExitCode.BUG)
@@ -149,12 +151,12 @@ def _run(app: ASGIApp, listening: socket.socket) -> None:
         log_config=None,
         log_level="critical",
         access_log=False,
-        http="h11",
+        http=BoundedProtocol,
         ws="websockets-sansio",
         lifespan="on",
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=CONNECTIONS,
+        backlog=BACKLOG,  # so many are accepted before the first one is seen
     )
     uvicorn.Server(config).run(sockets=[listening])
 
@@ -165,10 +167,3 @@ def _address(settings: Page, port: int) -> str:
         return settings.address
     host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _announce(address: str, new_token: str, token_file: str) -> None:
-    """Print the address, with the token only when it is new, and log it without."""
-    if new_token:
-        print_line(f"{address}/?token={new_token}", sys.stdout)
-    log.info("the page listens", address=f"{address}/", token_file=token_file)

@@ -130,7 +130,7 @@ def test_the_page_is_up_without_the_app_and_writes_to_its_own_folders_only(stack
     assert stack.ask_page("/", token)[0] == 200
     assert 'protolake_rows_total{layer="silver",table="uno"}' in stack.ask_page("/metrics", token)[1]
     told = stack.run("exec", "-T", "page", "sh", "-c", "protolake status || true")
-    assert f"page        {stack.page}/?token={token}\n" in told
+    assert f"page        {stack.page}/ (token: /lake/_protolake/page/token)\n" in told
     assert stack.container("page")["State"]["Health"]["Status"] == "healthy"
     assert stack.container("page")["RestartCount"] == 0
 

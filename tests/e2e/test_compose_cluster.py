@@ -45,7 +45,7 @@ def test_a_cluster_takes_each_record_once_although_a_worker_dies(stack: Stack) -
     assert (audit["clean"], audit["records"]) == (True, 2 * RECORDS)
     assert not list(stack.lake.glob("silver_*"))  # they are in the bucket
     told = stack.run("exec", "-T", "page", "sh", "-c", "protolake status || true")
-    assert f"page        {stack.page}/?token=" in told
+    assert f"page        {stack.page}/ (token: " in told
 
 
 def _produce(stack: Stack, seed: int) -> None:

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from scripts.local.artifacts import ROOT
 from spark_app.units.spark import jvm
 from tests.support.processes import listened
+from tests.support.strangers import holding
 
 pytestmark = pytest.mark.spark
 CLIENT = ROOT / "tests" / "support" / "spark_client.py"
@@ -170,3 +171,24 @@ def test_python_is_called_back_by_its_jvm_alone(spark: SparkSession, tmp_path: P
         assert (running.isActive, len(taken) >= seen + 2) == (True, True), running.exception()
     finally:
         running.stop()
+
+
+def test_silent_clients_of_the_callback_server_do_not_end_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Without bounds the callback server would end, and the app with it."""
+    taken: list[int] = []
+    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    query = stream.writeStream.foreachBatch(lambda _, batch: taken.append(batch))
+    running = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    port, own = ports(spark)["callbacks"], psutil.Process()
+    before = own.num_fds()
+    with holding(port, 1_300) as held:
+        try:
+            seen = len(taken)
+            deadline = time.monotonic() + 60
+            while running.isActive and len(taken) < seen + 2 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert (running.isActive, len(taken) >= seen + 2) == (True, True), running.exception()
+            assert held == 1_300
+            assert own.num_fds() < before + 2 * jvm.MOST_STRANGERS
+        finally:
+            running.stop()

@@ -22,7 +22,6 @@ from spark_app.lake.files.object_clients import read_credentials
 from spark_app.lake.lake import Lake
 from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ExitCode
-from spark_app.page.files import PageFiles
 from spark_app.page.views.query.jobs import one_query
 from spark_app.page.views.table.jobs import table_facts
 from spark_app.settings.models import Settings
@@ -30,6 +29,7 @@ from tests.chaos import read_back
 from tests.chaos.lab import Lab
 from tests.chaos.scenarios import takeovers
 from tests.chaos.stage import Stage, kill, wait_for, wait_until
+from tests.support.pages import link
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 GAMES = "rummy,spades,uno"
@@ -117,9 +117,8 @@ def _check_page(stage: Stage) -> None:
     """The page of a lake in a bucket has its own token on this machine, and its jobs read the tables."""
     page = stage.spawn("page", PAGE__PORT="0")
     try:
-        wait_until(lambda: PageFiles(Lake(stage.address)).address(), "an address", 60)
-        address = str(PageFiles(Lake(stage.address)).address())
-        with urllib.request.urlopen(address.replace("/?", "/metrics?"), timeout=30) as answer:
+        wait_until(lambda: link(Lake(stage.address)), "an address", 60)
+        with urllib.request.urlopen(link(Lake(stage.address)).replace("/?", "/metrics?"), timeout=30) as answer:
             assert Lake(stage.address).known_identity() in answer.read().decode()
     finally:
         kill(page)

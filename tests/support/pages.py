@@ -20,17 +20,17 @@ class Running:
     """
     Attributes:
         url: without a slash at its end.
-        token: of the page.
+        token: of the page, from its file.
         printed: all that it has written when the block has ended.
         visits: what is closed before the page ends. A browser would complain of a page that leaves while it loads.
     """
 
-    def __init__(self, process: "subprocess.Popen[str]", line: str):
+    def __init__(self, process: "subprocess.Popen[str]", lake: Lake, printed: str):
         self.process = process
-        found = re.fullmatch(r"(http://127.0.0.1:\d+)/(?:\?token=(\S+))?", line.strip())
-        assert found, line
-        self.url, self.token = found[1], found[2]
-        self.printed = line
+        found = re.search(r"address=(http://127.0.0.1:\d+)/ ", printed)
+        assert found, printed
+        self.url, self.token = found[1], PageFiles(lake).token()
+        self.printed = printed
         self.visits = contextlib.ExitStack()
 
     def get(self, path: str, token: str | None = None, **more: Any) -> httpx2.Response:
@@ -39,7 +39,7 @@ class Running:
 
 
 @contextlib.contextmanager
-def page(lake: Lake, settings: str = "", new: bool = True) -> Iterator[Running]:
+def page(lake: Lake, settings: str = "") -> Iterator[Running]:
     """A process until the end of the block, which stops it if the block has not. `settings`: TOML after the port."""
     file = lake.root.parent / "page.toml"
     file.write_text(f"[page]\nport = 0\n{settings}")
@@ -47,13 +47,10 @@ def page(lake: Lake, settings: str = "", new: bool = True) -> Iterator[Running]:
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout
     try:
-        before, line = "", process.stdout.readline()
-        while line.startswith("time=") and ("address=" not in line or new):  # an alert may fire before
-            before, line = before + line, process.stdout.readline()
-        if not new:
-            line = re.sub(r".*address=(\S+) .*", r"\1", line)
-        running = Running(process, line)
-        running.printed = before + line
+        printed = line = process.stdout.readline()
+        while line.startswith("time=") and "address=" not in line:  # an alert may fire before
+            printed += (line := process.stdout.readline())
+        running = Running(process, lake, printed)
         with running.visits:
             yield running
         process.terminate()
@@ -65,6 +62,12 @@ def page(lake: Lake, settings: str = "", new: bool = True) -> Iterator[Running]:
         process.stdout.close()
 
 
+def link(lake: Lake) -> str:
+    """Where a browser reaches the page that runs; "" if none does."""
+    address, files = PageFiles(lake).address(), PageFiles(lake)
+    return f"{address.partition(' ')[0]}?token={files.token()}" if address else ""
+
+
 def first_view(command: Sequence[str], variables: dict[str, str], folder: Path, lake: Lake) -> httpx2.Response:
     """What a browser gets of a page with a token that is started in a folder, with these variables and a free port."""
     variables = variables | {"PROTOLAKE_PAGE__PORT": "0", "PROTOLAKE_LAKE__PATH": str(lake.root)}
@@ -72,9 +75,7 @@ def first_view(command: Sequence[str], variables: dict[str, str], folder: Path, 
     try:
         assert process.stdout
         assert b"the page listens" in process.stdout.readline()
-        address = PageFiles(lake).address()
-        assert address
-        return httpx2.get(address, follow_redirects=True, headers={"Accept": "text/html"}, timeout=30)
+        return httpx2.get(link(lake), follow_redirects=True, headers={"Accept": "text/html"}, timeout=30)
     finally:
         process.kill()
         process.communicate()

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from spark_app import __version__
 from spark_app.page.alerts.book import Book
+from spark_app.page.connections import BoundedProtocol
 from spark_app.page.metrics.reading import STATES, Reading
 
 MOST_TABLES = 200
@@ -176,8 +177,8 @@ def registry_of(*collectors: Collector) -> CollectorRegistry:
     return registry
 
 
-class AlertCollector(Collector):
-    """The metrics of the alerts themselves, for a Prometheus that watches the watcher."""
+class PageCollector(Collector):
+    """The metrics of alerts and connections themselves, for a Prometheus that watches the watcher."""
 
     def __init__(self, book: Book):
         self._book = book
@@ -189,3 +190,5 @@ class AlertCollector(Collector):
         yield states
         unsent = len(self._book.waiting())
         yield GaugeMetricFamily("protolake_alerts_unsent", "transitions of alerts that wait to be sent", value=unsent)
+        closed = "connections of the page that were closed because no request came"
+        yield CounterMetricFamily("protolake_page_closed_connections", closed, value=BoundedProtocol.closed)

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from py4j import clientserver  # type: ignore[import-untyped]
+from py4j.java_gateway import JavaObject, do_client_auth, quiet_shutdown  # type: ignore[import-untyped]
 from pyspark import RDD, SparkContext, java_gateway
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.serializers import CPickleSerializer
@@ -27,6 +28,8 @@ from spark_app.lake.lake import Lake
 from spark_app.model.processes import BOUND
 
 IDLE_S = 30  # py4j's default, for a connection whose thread has ended
+TOKEN_S = 5.0  # for a client of the callback server to show its token
+MOST_STRANGERS = 64  # clients without it
 ENDS_S = 2.0  # within this time a killed JVM ends
 PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 ANY_HOST = "any"  # the executor alone decides; the names of some hosts cannot be part of a location
@@ -82,6 +85,7 @@ def guard_callbacks(session: SparkSession) -> None:
     token = secrets.token_hex(32)  # not the gateway's token: once Python has ended, another process may own its port
     gateway.callback_server_parameters.auth_token = token
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    _bound_strangers(gateway._callback_server)
     jvm, server = gateway.jvm, JavaObject("GATEWAY_SERVER", gateway._gateway_client)
     java = server.getGateway()
     address, port = server.getCallbackClient().getAddress(), server.getCallbackClient().getPort()
@@ -90,6 +94,27 @@ def guard_callbacks(session: SparkSession) -> None:
     field = java.getClass().getDeclaredField("cbClient")
     field.setAccessible(True)
     field.set(java, client)
+
+
+def _bound_strangers(server: Any) -> None:
+    """Close connections to the callback server that do not show the token, and the oldest if they are many: each has a
+    thread and a descriptor, and the server ends when there is none left."""
+    strangers: list[Any] = []  # sockets
+    create = server._create_connection
+
+    def create_bounded(socket: Any, stream: Any) -> Any:
+        socket.settimeout(TOKEN_S)
+        strangers[:] = [*(one for one in strangers if one.gettimeout()), socket]
+        if len(strangers) > MOST_STRANGERS:
+            quiet_shutdown(strangers.pop(0))
+        return create(socket, stream)
+
+    def authenticate(command: str, stream: Any, socket: Any, token: str) -> bool:
+        do_client_auth(command, stream, socket, token)
+        socket.settimeout(None)
+        return True
+
+    server._create_connection, clientserver.do_client_auth = create_bounded, authenticate
 
 
 def lock_lake_in_jvm(session: SparkSession, lake: Lake) -> None:

@@ -21,6 +21,7 @@ from spark_app.lake.lake import Lake
 from spark_app.page.files import PageFiles
 from spark_app.page.server import listen
 from spark_app.settings.watching import Page
+from tests.support.pages import link
 
 pytestmark = pytest.mark.timeout(180)
 OWN = ["--brokers", "k:1", "--registry", "http://127.0.0.1:1"]
@@ -70,11 +71,13 @@ def states(stack: Stack) -> dict[str, tuple[str, int | None]]:
 
 def test_the_page_is_there_without_the_app_and_ends_with_the_stack(start: Callable[..., Stack]) -> None:
     stack = start("--page-port", "0")
-    address = wait_for(lambda: stack.look().page)
+    shown = wait_for(lambda: stack.look().page)
     wait_for(lambda: states(stack).get("spark") == ("exited", 78))
     assert states(stack)["page"] == ("running", None)
     assert [line for line in stack.look().troubles if line.startswith("page")] == []
-    url, _, token = address.partition("/?token=")
+    lake = Path(stack.options.lake)
+    url, _, token = link(Lake(lake)).partition("/?token=")
+    assert shown == f"{url}/ (token: {lake}/_protolake/page/token)"
     assert url.startswith(f"http://{HOST}:")
     assert httpx2.get(f"{url}/health", timeout=30).status_code == 401
     said = httpx2.get(f"{url}/health?token={token}", timeout=30)
@@ -82,7 +85,6 @@ def test_the_page_is_there_without_the_app_and_ends_with_the_stack(start: Callab
     logs = "".join(log.read_text() for log in (stack.options.state / "logs").glob("*.log"))
     assert "the page listens" in logs
     assert token not in logs
-    lake = Path(stack.options.lake)
     assert stat.S_IMODE((lake / "_protolake").stat().st_mode) == 0o750
     assert stat.S_IMODE((lake / "_protolake/page/token").stat().st_mode) == 0o600
     stack.down()

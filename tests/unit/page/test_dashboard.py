@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from spark_app.lake.lake import Lake
 from spark_app.page.alerts.book import Book, Judged
 from spark_app.page.files import PageFiles
-from spark_app.page.metrics.exposition import AlertCollector, LakeCollector, registry_of
+from spark_app.page.metrics.exposition import LakeCollector, PageCollector, registry_of
 from spark_app.page.metrics.reading import Reading
 from spark_app.settings.watching import AlertRule
 from tests.support.statuses import EVERYTHING, status_of
@@ -31,7 +31,7 @@ def labels(tmp_path: Path) -> dict[str, set[str]]:
     book = Book(PageFiles(lake), lambda: "lake-1", is_sent=False)
     book.judge({"late": AlertRule(when="lag > 0")}, {"late": Judged(True, {})}, 1_000_000.0)
     reading = Reading(status_of(**EVERYTHING), 1_000_000.0, units=1, free=1)
-    text = generate_latest(registry_of(LakeCollector(lambda: reading, lambda: "lake-1"), AlertCollector(book))).decode()
+    text = generate_latest(registry_of(LakeCollector(lambda: reading, lambda: "lake-1"), PageCollector(book))).decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return {sample.name: set(sample.labels) for sample in samples}
 

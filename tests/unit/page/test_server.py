@@ -26,12 +26,13 @@ from spark_app.page.server import listen
 from spark_app.settings.watching import Page
 from tests.support.pages import page
 from tests.support.statuses import write_status
+from tests.support.terminals import printed
 
 ROOT = Path(__file__).parents[3]
 TOKEN = "t" * 43
 
 
-def test_a_page_serves_metrics_and_health_and_prints_its_token_once(lake: Lake) -> None:
+def test_a_page_serves_metrics_and_health_and_prints_no_token(lake: Lake) -> None:
     write_status(lake, at=time.time())
     with page(lake) as first:
         scraped = first.get("/metrics", first.token)
@@ -54,37 +55,44 @@ def test_a_page_serves_metrics_and_health_and_prints_its_token_once(lake: Lake) 
         assert first.get("/no/such", first.token).status_code == 404
         assert rss(first.process.pid) < 120 << 20
     assert first.process.returncode == 0
-    assert first.printed.count(first.token) == 1
-    with page(lake, new=False) as second:
+    assert first.token not in first.printed
+    assert f"token_file={lake.root}/_protolake/page/token" in first.printed
+    with page(lake) as second:
         assert second.get("/metrics", first.token).status_code == 200
-    assert first.token not in second.printed
 
 
 def rss(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-def test_the_line_with_the_token_is_whole_while_others_log() -> None:
+def test_a_terminal_gets_the_token(lake: Lake) -> None:
+    command = [sys.executable, "-m", "spark_app", "page", "--lake", str(lake.root)]
+    said = printed([*command, "--settings", str(free_port_of_a_page(lake))], ROOT, until="the page listens")
+    assert f"/?token={PageFiles(lake).token()}\n" in said
+
+
+def free_port_of_a_page(lake: Lake) -> Path:
+    settings = lake.root.parent / "page.toml"
+    settings.write_text("[page]\nport = 0\n")
+    return settings
+
+
+def test_a_printed_line_is_whole_while_others_log() -> None:
     code = """
-import threading
-from spark_app.model.log import log
-from spark_app.page.server import _announce
+import sys, threading
+from spark_app.model.log import log, print_line
 def say():
     for _ in range(300):
         log.warning("an alert fires")
 other = threading.Thread(target=say)
 other.start()
 for _ in range(300):
-    _announce("http://127.0.0.1:1", "secret", "token")
+    print_line("http://127.0.0.1:1/?token=secret", sys.stdout)
 other.join()
 """
-    unbuffered = os.environ | {"PYTHONUNBUFFERED": "1"}
-    printed = subprocess.check_output(
-        [sys.executable, "-c", code], env=unbuffered, cwd=ROOT, stderr=subprocess.STDOUT, text=True
-    )
-    lines = printed.splitlines()
+    lines = printed([sys.executable, "-u", "-c", code], ROOT).splitlines()
     assert lines.count("http://127.0.0.1:1/?token=secret") == 300
-    assert sum(line.startswith("time=") for line in lines) == len(lines) - 300 == 600
+    assert sum(line.startswith("time=") for line in lines) == len(lines) - 300 == 300
 
 
 def test_a_stop_ends_the_page_at_once(lake: Lake) -> None:
@@ -151,11 +159,10 @@ def test_the_token_is_closed_to_others_whatever_the_umask_is(lake: Lake) -> None
     try:
         files = PageFiles(lake)
         files.acquire()
-        token, made = files.token()
+        token = files.token()
     finally:
         os.umask(before)
-    assert made
-    assert files.token() == (token, False)
+    assert files.token() == token
     mode = Path(files.token_file).stat().st_mode
     assert stat.S_IMODE(mode) == 0o600
     Path(files.token_file).chmod(0o640)

@@ -24,6 +24,7 @@ from spark_app.settings.models import Settings
 from spark_app.settings.watching import AlertRule, Alerts
 from tests.support.pages import first_view, page
 from tests.support.statuses import write_status
+from tests.support.terminals import printed
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,7 +51,7 @@ def test_prepare_makes_what_a_page_writes_to_and_prints_nothing(tmp_path: Path) 
     assert made == dict.fromkeys(folders, 0o750) | {"_protolake/page/token": 0o600}
     token = PageFiles(lake).token()
     assert protolake("page", "--prepare", "--lake", str(lake.root)).returncode == ExitCode.DONE
-    assert PageFiles(lake).token() == token == (token[0], False)
+    assert PageFiles(lake).token() == token
 
 
 def test_prepare_takes_the_umask_of_the_settings_and_works_without_them(tmp_path: Path) -> None:
@@ -75,8 +76,8 @@ def test_a_lake_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_a_page_that_comes_before_the_app_learns_the_id_of_the_lake(new_lake: Lake) -> None:
-    with page(new_lake, new=False) as running:
-        token, _ = PageFiles(new_lake).token()
+    with page(new_lake) as running:
+        token = PageFiles(new_lake).token()
         health = running.get("/health", token)
         assert (health.status_code, health.json()["problem"]) == (503, "no status yet")
         assert running.get("/", token).status_code == 200
@@ -153,7 +154,7 @@ def test_the_graph_and_status_show_a_source_of_files(new_lake: Lake) -> None:
     assert "            a\\n.parquet: it is empty" in lines
 
 
-def test_status_prints_where_the_page_is_and_keeps_it_from_programs(lake: Lake) -> None:
+def test_status_prints_where_the_page_is_and_its_token_only_to_a_terminal(lake: Lake) -> None:
     def said(*options: str) -> str:
         done = protolake("status", "--lake", str(lake.root), *options)
         assert done.stderr == ""
@@ -161,8 +162,10 @@ def test_status_prints_where_the_page_is_and_keeps_it_from_programs(lake: Lake) 
 
     written = write_status(lake, at=time.time() + 600)  # healthy for as long as the commands take
     with page(lake) as running:
-        address = f"{running.url}/?token={running.token}"
-        assert re.findall(r"^page +(\S+)$", said(), re.MULTILINE) == [address]
+        address = f"{running.url}/ (token: {lake.root}/_protolake/page/token)"
+        assert re.findall(r"^page +(.+)$", said(), re.MULTILINE) == [address]
+        command = [sys.executable, "-m", "spark_app", "status", "--lake", str(lake.root)]
+        assert f"page        {running.url}/?token={running.token}\n" in printed(command, ROOT)
         assert said("--healthy") == ""
         as_json = said("--json")
         assert json.loads(as_json) == written
