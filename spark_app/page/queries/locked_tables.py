@@ -20,6 +20,7 @@ MEMORY = "512MB"
 
 
 TABLE = re.compile(r"[a-z0-9_]+")
+OF_DUCKDB = re.compile("(?i)duckdb_|current_setting")
 
 
 class Refused(Exception):
@@ -86,6 +87,8 @@ def _names_of(parsed: Any) -> tuple[set[str], set[str]]:
         if isinstance(part, dict):
             if part.get("type") == "BASE_TABLE":
                 named.add(part["table_name"])
+            if OF_DUCKDB.match(part.get("function_name", "")):
+                raise Refused(f"{part['function_name']}() is not about the lake: it shows settings and paths")
             own |= {one["key"].casefold() for one in part.get("cte_map", {}).get("map", ())}
             left += part.values()
         elif isinstance(part, list):

@@ -172,6 +172,7 @@ class SchemaResolver:
         self._behind: list[SchemaKey] = []  # schemas that are resolved as soon as the version before is
         self.comparer = SchemaComparer(ledger, registry, limits_of(settings), subjects, judgement)
         self._found: dict[SchemaKey, Mapping[str, int]] = {}  # subjects of the schemas that this process resolved
+        self._told_numbering = False
         self._unnamed = {e.key for e in ledger.entries.values() if e.outcome == "decodable" and e.version is None}
         self._newly_waiting = 0  # schemas that began to wait since the last retry
 
@@ -403,7 +404,8 @@ class SchemaResolver:
         if clash := clash_in(message.file for message in messages):
             reason = f"{clash} differ in case and underscores only"
             log.warning("a schema is decoded by Google's parser alone, which is slower", schema=key, reason=reason)
-        if depends_on_writer(messages):
+        if depends_on_writer(messages) and not self._told_numbering:  # the next versions have it, too
+            self._told_numbering = True
             log.warning(
                 "the meaning of this schema's message indexes depends on the writer",
                 schema=key,

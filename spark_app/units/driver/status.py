@@ -77,6 +77,7 @@ class Status:
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
         self._logged: dict[str, float] = {}
+        self._killed = old.get("state") in ("starting", "running", "waiting")
         self.progress = 0
         self.value: dict[str, Any] = {
             "state": "starting",
@@ -112,6 +113,8 @@ class Status:
         }
 
     def start(self) -> None:
+        if self._killed:
+            log.warning("the last run was killed, or its machine stopped: this one goes on after its last unit")
         self._thread = threading.Thread(target=self._write_forever, name="status", daemon=True)
         self._thread.start()
 

@@ -195,6 +195,24 @@ def test_a_status_counts_and_survives_a_restart(tmp_path: Path) -> None:
     assert (again.value["tables"]["a"]["schema_ids"], again.value["tables"]["a"]["failed"]) == ({"7": 3}, failed)
 
 
+@pytest.mark.parametrize(("ends", "lines"), [("by a kill", 1), ("stopped", 0), ("held", 0)])
+def test_a_start_after_a_kill_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ends: str, lines: int
+) -> None:
+    lake = open_lake(tmp_path)
+    status = Status(lake, TableNames())
+    status.start()
+    status.batch_done(1, Report(), 0.5)
+    status.end("held" if ends == "by a kill" else ends, None)
+    if ends == "by a kill":  # what it wrote before
+        write_quickly(lake.storage, lake.status, status.value | {"state": "running"}, None)
+    capsys.readouterr()
+    again = Status(lake, TableNames())
+    again.start()
+    again.end("stopped", None)
+    assert capsys.readouterr().err.count("the last run was killed") == lines
+
+
 def test_the_age_of_a_batch_is_that_of_its_newest_record(tmp_path: Path) -> None:
     status = Status(open_lake(tmp_path), TableNames())
     status.batch_done(1, Report(newest=round((time.time() - 7200) * 1e6)), 0.1)

@@ -1,7 +1,11 @@
 """What docker-compose.yml tells the app, with and without a settings file."""
 
+import os
 import re
-from pathlib import PurePosixPath
+import shutil
+import stat
+import subprocess
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -93,3 +97,44 @@ def test_the_page_has_the_settings_of_the_app_and_an_address_that_browsers_reach
     files = re.findall(r":(/\S+\.toml):ro", block_of("page"))
     assert files == re.findall(r":(/\S+\.toml):ro", block_of("spark"))
     assert PurePosixPath(environment_of_app()["PROTOLAKE_SETTINGS"]) in map(PurePosixPath, files)
+
+
+def test_the_page_has_neither_the_secret_of_a_cluster_nor_the_keys_of_its_administrator() -> None:
+    assert "page-keys:/cluster:ro" in block_of("page")
+    assert "cluster:/cluster" not in block_of("page").replace("page-keys:/cluster:ro", "")
+    rights = block_of("cluster-init").partition("keys page")[2].partition("/page-keys")[0]
+    assert set(re.findall(r'"(\w+)"', rights)) == {"Read", "Write", "List", "Tagging"}
+
+
+def test_who_serves_people_has_one_core_at_most() -> None:
+    assert "    cpus: 1\n" in block_of("page")
+    assert "  cpus: ${SPARK_CPUS:-0}" in (ROOT / "docker-compose.yml").read_text()
+
+
+def test_a_slow_start_is_no_fault_and_a_refused_version_ends_the_producer() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    assert set(re.findall(r"start_period: (\w+)", text)) == {"300s"}
+    assert re.search(r"^x-producer:.*\n  <<: \*service\n  restart: on-failure:3 ", text, re.MULTILINE)
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="only root can give up its rights")
+@pytest.mark.parametrize("case", ["new", "of another user", "filled", "closed"])
+def test_an_empty_lake_is_given_to_the_user_of_the_app(tmp_path: Path, case: str) -> None:
+    """By the command of lake-init, with the rights that it has."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    if case == "filled":
+        (lake / "a").touch()
+    if case != "new":
+        os.chown(lake, 4711, 4711)
+    lake.chmod(0o700 if case == "closed" else 0o755)
+    [command] = re.findall(r"^      - '(found=.*)'$", block_of("lake-init"), re.MULTILINE)
+    given = command.replace("$$", "$").replace("/lake", str(lake))
+    rights = ["setpriv", "--bounding-set", "-all,+chown", "sh", "-euc", given]
+    done = subprocess.run(rights, env=os.environ | {"OWNER": "1000:1001"}, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = lake.stat()
+    given_away = case in ("new", "of another user")
+    assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (
+        (1000, 0o750) if given_away else (4711, 0o700 if case == "closed" else 0o755)
+    )

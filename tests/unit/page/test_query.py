@@ -198,6 +198,9 @@ def test_what_is_no_select_is_refused(lake: SmallLake, tmp_path: Path, sql: str)
         "SELECT * FROM delta_scan('{folder}')",
         "SELECT getenv('HOME')",
         "SELECT * FROM duckdb_extensions()",
+        "SELECT value FROM DuckDB_Settings()",
+        "SELECT sql FROM duckdb_views()",
+        "SELECT (SELECT current_setting('allowed_paths')) FROM {uno}",
         "SELECT * FROM query('FROM bronze_events')",
         "SELECT * FROM query('FROM read_text(''{file}'')')",
         "SELECT * FROM query_table('bronze_events')",
@@ -210,7 +213,8 @@ def test_nothing_else_can_be_read(lake: SmallLake, tmp_path: Path, sql: str) -> 
     [bronze] = (lake.lake.root / "bronze_events").glob("*.parquet")
     said = why(lake, sql.format(file=file, folder=tmp_path, bronze=bronze, uno=UNO))
     assert SECRET not in said
-    assert said.startswith(("Permission Error", "Catalog Error", "there is no table", "An error occurred"))
+    refused = ("permission error", "catalog error", "there is no table", "an error occurred", "duckdb_", "current_")
+    assert said.casefold().startswith(refused)
     assert "file system operations are disabled" in said or not said.startswith("An error occurred")
 
 
@@ -307,7 +311,9 @@ def test_a_damaged_table_is_reported(lake: SmallLake, tmp_path: Path) -> None:
     other.take(batch_of([event("uno", "g")]))
     for path in (tmp_path / "lake" / UNO).glob("*.parquet"):
         path.unlink()
-    assert "No files found" in why(other, f"FROM {UNO}") or "No such file" in why(other, f"FROM {UNO}")
+    said = why(other, f"FROM {UNO}")
+    assert "No files found" in said or "No such file" in said or "Cannot access file" in said
+    assert str(other.lake.root) not in said
 
 
 AT = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)

@@ -353,13 +353,14 @@ def test_a_lake_that_gets_a_numbering_fetches_how_its_schemas_were_registered(
     assert set(answers.asked) == {"/schemas/ids/1"}
 
 
-def test_one_line_says_that_a_schema_depends_on_its_writers(
+def test_one_line_says_that_schemas_depend_on_their_writers(
     answers: Answers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     confluent(answers, "Java")
     answers.schema(2, PROTO3 + "message A { map<string, int64> m = 1; }")
+    answers.schema(3, MAPS)
     of_rule = desk(answers, open_lake(tmp_path), "registered")
-    of_rule.resolve_new([1, 2])
+    of_rule.resolve_new([1, 2, 3])
     lines = [line for line in capsys.readouterr().err.splitlines() if "depends on the writer" in line]
     assert len(lines) == 1
     assert "schema=1" in lines[0]

@@ -47,7 +47,7 @@ def one_query(lake: Lake, settings: Settings, sql: str) -> dict[str, Any]:
         con.execute(sql)
         return _result(con) | {"seconds": time.monotonic() - began}
     except (duckdb.Error, MemoryError) as error:
-        return {"failed": _words(error)}
+        return {"failed": _words(error).replace(f"{lake.storage.root}/", "")}
 
 
 def _words(error: BaseException) -> str:
