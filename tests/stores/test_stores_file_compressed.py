@@ -99,7 +99,7 @@ def test_a_bomb_is_named_before_it_is_unpacked(
 ) -> None:
     monkeypatch.setattr(scanning, "LEAST_BYTES", 1 << 20)
     monkeypatch.setattr(scanning, "MOST_RATIO", ratio)
-    monkeypatch.setattr(scanning, "LONGEST_LINE", 8 << 20)
+    monkeypatch.setattr(scanning, "LONGEST", 8 << 20)
     exports = DiskExports(tmp_path / "in")
     unpacked = text * (64 << 20)
     exports.write(f"a.json{ending}", packed(unpacked, ending) if ending else unpacked)

@@ -19,7 +19,7 @@ from spark_app.settings.models import Batch, Source
 from spark_app.sources.files import listing as finding
 from spark_app.sources.files.columns import SourceColumns
 from spark_app.sources.files.folder import DiskFolder, Listed, open_folder
-from spark_app.sources.files.ingested import IngestedFiles
+from spark_app.sources.files.ingested import IngestedFile, IngestedFiles
 from spark_app.sources.files.input import FileFailed, FileShare
 from spark_app.sources.files.listing import FolderListing
 from spark_app.sources.files.planning import Plan, Planner
@@ -43,7 +43,8 @@ class Taking:
         files = open_folder(exports.address)
         self.columns = SourceColumns.of(settings)
         self.listing = FolderListing(files, self.ledger, known, settings)
-        self.planner = Planner(files, self.listing, self.columns, Batch(**(batch or {})), None)
+        open_file = next((IngestedFile(**row) for row in known.to_pylist() if row["done"] < row["rows"]), None)
+        self.planner = Planner(files, self.listing, self.columns, Batch(**(batch or {})), open_file)
 
     @property
     def end(self) -> int:

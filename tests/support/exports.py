@@ -36,7 +36,7 @@ class DiskExports(Exports):
     def __init__(self, folder: Path):
         self.folder = folder
         self.address = StorageAddress(str(folder))
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
 
     def write(self, name: str, data: bytes) -> None:
         path = self.folder / name

@@ -214,6 +214,7 @@ NOT_OF_A_LAKE = {
     "audit/check_bronze.py": "the acks of a producer",
     "protobuf/changes/check.py": "the .proto file that somebody wants to register",
     "sources/files/folder.py": "the folder of files that are ingested",
+    "sources/files/memory.py": "/proc",
     "page/files.py": "the files of the page beside those of the lake",
     "app/children.py": "/proc",
     "app/temporary_folders.py": "temporary folders",

@@ -60,7 +60,7 @@ class SourceColumns:
                 return f"its column {self.timestamp} is neither a timestamp nor an integer but {kind}"
         if self.headers in schema.names:
             kind = schema.field(self.headers).type
-            if not (_is_text(kind) or _is_list(kind) or pa.types.is_null(kind)):
+            if not (_is_text(kind) or is_list(kind) or pa.types.is_null(kind)):
                 return f"its column {self.headers} is neither text nor a list but {kind}"
         return None
 
@@ -104,7 +104,7 @@ class SourceColumns:
             found = json.loads(line)
             value, key = decode_text(found[self.value]), decode_text(found.get(self.key))
             return key, value, header_text(found.get(self.headers)), _microseconds(found.get(self.timestamp))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, MemoryError):
             return None, line, None, None
 
 
@@ -192,7 +192,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
@@ -241,7 +241,7 @@ def _of_text(name: str) -> Callable[[Any], str | None]:
     def read(text: bytes) -> str | None:
         try:
             return header_text(text.decode())
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # nothing is lost: one header has it
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, MemoryError):  # one header has it then
             return header_text([{"key": name, "value": base64.b64encode(text).decode()}])
 
     return read

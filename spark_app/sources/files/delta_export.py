@@ -19,6 +19,7 @@ from spark_app.lake.files.storage import Storage
 from spark_app.model.errors import ContractError, first_message_line
 from spark_app.sources.files.folder import NO_TEXT, Listed, SourceFolder, as_text, is_text
 from spark_app.sources.files.ingested import IngestedFile, IngestedFiles
+from spark_app.sources.files.memory import made_within_limit
 from spark_app.sources.files.planning import Due
 
 LOG = "_delta_log"
@@ -330,8 +331,8 @@ class DeltaListing:
 
     def _actions(self, version: int) -> Iterator[dict[str, Any]]:
         try:
-            for line in self._folder.get(f"{LOG}/{_entry(version)}").splitlines():
-                yield _action_of(line)
+            lines = self._folder.get(f"{LOG}/{_entry(version)}").splitlines()
+            yield from made_within_limit(map(_action_of, lines))
         except (ValueError, RecursionError) as error:  # also `NotRegular`, and JSON that is too deep
             what = f"version {version} of the log cannot be read ({first_message_line(error)})"
             raise ContractError(f"{self._folder.path}: {what}", REMEDY) from None

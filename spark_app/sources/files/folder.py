@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HIDDEN = (".", "_")  # other programs write half a file under such a name, and marks such as _SUCCESS
-MOST_BYTES = 256 << 20  # of a small file, such as an entry of a log
+MOST_BYTES = 128 << 20  # of a small file, such as an entry of a log
+TOO_LARGE = f"it has more than {MOST_BYTES >> 20} MiB"
 REFUSED = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}  # what only who made a folder can mend
 NO_TEXT = "its name is not UTF-8: give it another one"
 
@@ -147,7 +148,7 @@ class SourceFolder(ABC):
         """Called before a library reads what is in a folder by itself.
 
         Raises:
-            NotRegular: something there is no file.
+            NotRegular: something there is no file, or its JSON is too large.
         """
 
 
@@ -234,7 +235,7 @@ class DiskFolder(SourceFolder):
         with open(self._open(key), "rb") as file:
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
-            raise NotRegular(f"it has more than {MOST_BYTES >> 20} MiB")
+            raise NotRegular(TOO_LARGE)
         return content
 
     def _open(self, key: str) -> int:
@@ -244,7 +245,10 @@ class DiskFolder(SourceFolder):
     def check_regular(self, folder: str) -> None:
         for name in self.names(folder):
             try:
-                beneath.check_regular(beneath.look(self.path, f"{folder}/{name}", self._links))
+                found = beneath.look(self.path, f"{folder}/{name}", self._links)
+                beneath.check_regular(found)
+                if name.endswith(".json") and found.st_size > MOST_BYTES:
+                    raise NotRegular(TOO_LARGE)
             except FileNotFoundError:
                 continue
             except NotRegular as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import pyarrow as pa
 
@@ -13,7 +14,17 @@ from spark_app.model.offsets import ReadFailed, ReadFailure, Span
 from spark_app.sources.bronze import first_records
 from spark_app.sources.files.columns import SourceColumns, leave_out
 from spark_app.sources.files.folder import Changed, Listed, SourceFolder
-from spark_app.sources.files.scanning import CHUNK_BYTES, JSON, Piece, codec_of, is_of_content, lines_in
+from spark_app.sources.files.memory import made_within_limit
+from spark_app.sources.files.scanning import (
+    CHUNK_BYTES,
+    JSON,
+    Piece,
+    batches_of,
+    codec_of,
+    is_of_content,
+    lines_in,
+    open_parquet,
+)
 
 
 @dataclass
@@ -114,7 +125,8 @@ class FileShare:
         for part in self.parts:
             try:
                 self._check(part)
-                for batch in self._read_lines(opened, part) if part.format == JSON else self._read_group(part):
+                read = self._read_lines(opened, part) if part.format == JSON else self._read_rows(part)
+                for batch in made_within_limit(read):
                     if len(batch):
                         yield leave_out(batch, self.record_bytes)
                 self._check(part)
@@ -135,23 +147,15 @@ class FileShare:
         except Changed as changed:
             raise _failed(part, str(changed)) from None
 
-    def _size(self, piece: Piece) -> int:
-        """Records of an Arrow batch."""
-        return max(1, min(self.batch_records, piece.rows * self.batch_bytes // max(piece.bytes, 1)))
-
-    def _read_group(self, part: Part) -> Iterator[pa.RecordBatch]:
-        from pyarrow.parquet import ParquetFile  # imports pandas, which a worker has blocked by now
-
-        at = part.first
-        with self.folder.open_input(part.file) as file, ParquetFile(file) as parquet:
-            names = [name for name in self.columns.names if name in parquet.schema_arrow.names]
-            groups = [part.piece.start]
-            for batch in parquet.iter_batches(self._size(part.piece), groups, names, use_threads=False):
+    def _read_rows(self, part: Part) -> Iterator[pa.RecordBatch]:
+        at, piece = part.first, part.piece
+        with self.folder.open_input(part.file) as file, open_parquet(file) as parquet:
+            for batch in islice(batches_of(parquet, piece.group, self.columns), piece.start, piece.end):
                 yield self.columns.from_parquet(batch, self.topic, at, part.file.time // 1000)
                 at += len(batch)
 
     def _read_lines(self, opened: _OpenLines, part: Part) -> Iterator[pa.RecordBatch]:
-        size = self._size(part.piece)
+        size = max(1, min(self.batch_records, part.piece.rows * self.batch_bytes // max(part.piece.bytes, 1)))
         lines = opened.read(part).split(b"\n")[:-1]
         numbered = [(part.first + row, line) for row, line in enumerate(lines) if line.strip()]
         for at in range(0, len(numbered), size):

@@ -172,8 +172,9 @@ class OpenedSource:
         planner: plans units.
     """
 
-    def __init__(self, lake: Lake, settings: Settings, manifests: Manifests):
-        """
+    def __init__(self, lake: Lake, settings: Settings, manifests: Manifests, proceed: Callable[[], None]):
+        """For `proceed` see `scan`.
+
         Raises:
             ContractError: the ledger of ingested files is damaged or incomplete.
             OSError: the folder cannot be read.
@@ -189,9 +190,8 @@ class OpenedSource:
         open_files = [IngestedFile(**row) for row in known.filter(pc.less(known["done"], known["rows"])).to_pylist()]
         self._listing = self._list(settings, known)
         columns = SourceColumns.of(settings.source)
-        self.planner = Planner(
-            self.folder, self._listing, columns, settings.batch, open_files[0] if open_files else None
-        )
+        open_file = open_files[0] if open_files else None
+        self.planner = Planner(self.folder, self._listing, columns, settings.batch, open_file, proceed)
 
     def _list(self, settings: Settings, known: Any) -> Listing:
         kind, storage, state = settings.source.format, self._lake.storage, self._lake.ingested

@@ -18,7 +18,7 @@ from spark_app.sources.files.columns import SourceColumns
 from spark_app.sources.files.folder import Changed, Listed, SourceFolder
 from spark_app.sources.files.ingested import IngestedFile
 from spark_app.sources.files.input import FileFailed, Part
-from spark_app.sources.files.scanning import PARQUET, Scan, Unreadable, format_of, may_pass, prove, scan
+from spark_app.sources.files.scanning import PARQUET, Scan, Unreadable, format_of, may_pass, scan
 
 T = TypeVar("T")
 
@@ -97,23 +97,18 @@ class _Load:
 
     def is_full(self, rows: int = 1, size: int = 1) -> bool:
         """Whether so much more is too much; the first piece always fits."""
-        return bool(self.parts) and self._is_over(rows, size)
-
-    def _is_over(self, rows: int, size: int) -> bool:
-        return self._rows + rows > self._batch.max_records or self._bytes + size > self._batch.max_bytes
-
-    def splits(self, found: Scan) -> bool:
-        """Whether a Parquet file fits in part, and its other row groups are for later units."""
-        if found.format != PARQUET or len(found.pieces) < 2:
-            return False
-        rows, size = (sum(each) for each in zip(*((piece.rows, piece.bytes) for piece in found.pieces), strict=True))
-        first = found.pieces[0]
-        return self._is_over(rows, size) and not self.is_full(first.rows, first.bytes)
+        over = self._rows + rows > self._batch.max_records or self._bytes + size > self._batch.max_bytes
+        return bool(self.parts) and over
 
     def add(self, part: Part) -> None:
+        last, piece = self.parts[-1] if self.parts else None, part.piece
+        if last is not None and last.file == part.file and last.piece.group == piece.group >= 0:
+            # One part of each row group, because a task reads a group from its beginning.
+            rows, size = last.piece.rows + piece.rows, last.piece.bytes + piece.bytes
+            part = replace(self.parts.pop(), piece=replace(last.piece, rows=rows, end=piece.end, bytes=size))
         self.parts.append(part)
-        self._rows += part.piece.rows
-        self._bytes += part.piece.bytes
+        self._rows += piece.rows
+        self._bytes += piece.bytes
 
 
 class Planner:
@@ -130,18 +125,19 @@ class Planner:
         columns: SourceColumns,
         batch: Batch,
         open_file: IngestedFile | None,
+        proceed: Callable[[], None] = lambda: None,
     ):
-        """`open_file` is the file that is ingested in part."""
+        """`open_file` is the file that is ingested in part; for `proceed` see `scan`."""
         self._folder = folder
         self._listing = listing
         self._columns = columns
         self._batch = batch
         self._open = open_file
+        self._proceed = proceed
         self._rested: Listed | None = None  # it as it was when it was last at rest
         self.rewritten = ""
         self._queue: list[Due] = []
         self._scans: dict[str, tuple[Listed, Scan]] = {}
-        self._proven: Listed | None = None  # the last file that was proven
         self._kept_out: dict[str, _KeptOut] = {}
         self._touched: dict[str, IngestedFile] = {}  # ingested files with the same content and a new time
 
@@ -205,8 +201,6 @@ class Planner:
             if entry is not None and entry.done == entry.rows:
                 self._touched[listed.key] = _stamped(entry, listed)
                 continue
-            if entry is None and load.splits(found) and not self._is_proven(listed):
-                continue
             stamped = _stamped(
                 entry or IngestedFile(listed.key, 0, 0, listed.time, found.digest, at, 0, found.rows), listed
             )
@@ -248,7 +242,7 @@ class Planner:
         if self._is_kept_out(listed):
             return None
         kind = format_of(listed.key) or PARQUET
-        found = self._read(listed, entry, lambda: scan(self._folder, listed, kind, self._columns))
+        found = self._read(listed, entry, lambda: scan(self._folder, listed, kind, self._columns, self._proceed))
         if found is None:
             return None
         if not found.rows and entry is None:
@@ -262,12 +256,6 @@ class Planner:
     def _still(self, listed: Listed, found: Scan) -> Scan:
         self._folder.check(listed)
         return found
-
-    def _is_proven(self, listed: Listed) -> bool:
-        """Whether each row group of a new file can be decoded, also those that later units read."""
-        if self._proven != listed:
-            self._proven = self._read(listed, None, lambda: prove(self._folder, listed, self._columns))
-        return self._proven is not None
 
     def _read(self, listed: Listed, entry: IngestedFile | None, read: Callable[[], T]) -> T | None:
         """What `read` returns; None = the file is not to be ingested now.

@@ -6,25 +6,30 @@ import contextlib
 import errno
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from spark_app.lake.files.store_errors import is_store_error
 from spark_app.model.errors import first_message_line
-from spark_app.sources.files.columns import SourceColumns
-from spark_app.sources.files.folder import Changed, Listed, SourceFolder
+from spark_app.sources.files.columns import SourceColumns, is_list
+from spark_app.sources.files.folder import Changed, Listed, NotRegular, SourceFolder
+from spark_app.sources.files.memory import made_within_limit
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 CHUNK_BYTES = 1 << 20
-PIECE_BYTES = 4 << 20  # of JSON lines
+PIECE_BYTES = 4 << 20
+PIECE_ROWS = 1000  # of Parquet; with it all pieces of one content are always the same, so a start can go on after any
 PARQUET, JSON = "parquet", "json"
 ENDINGS = {".parquet": PARQUET, ".json": JSON, ".jsonl": JSON, ".ndjson": JSON}
 CODECS = {".gz": "gzip", ".zst": "zstd"}
-MOST_RATIO = 1000  # lines to their compressed size: gzip reaches no more, and zstd only with what is almost empty
-LEAST_BYTES = 64 << 20  # of lines, which no ratio refuses
-PROVED_ROWS = 1000  # that are decoded at once: the size of a row group says little of what a dictionary repeats
-LONGEST_LINE = 256 << 20  # because a task keeps it in memory
+MOST_RATIO = 1000  # records to the size of their file: gzip reaches no more, and others only with what is almost empty
+LEAST_BYTES = 64 << 20  # of records, which no ratio refuses
+LONGEST = 256 << 20  # of a line, or of the rows of a piece: a task keeps it in memory
 # What a file server or a machine without resources answers for a time; it says nothing about the file.
 MAY_PASS = {
     *(errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH),
@@ -38,12 +43,13 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a file that is read at once: a row group, or some lines.
+    """A part of a file that is read at once: some lines, or some rows of a row group.
 
     Attributes:
         row: the number of rows of the file before it.
-        start, end: bytes of the lines, as they are uncompressed; of a row group its number, twice.
-        bytes: about its size in memory.
+        start, end: bytes of the lines, as they are uncompressed; of rows numbers of `batches_of`.
+        bytes: its size as it is uncompressed and decoded.
+        group: the number of the row group; -1 = lines.
     """
 
     row: int
@@ -51,6 +57,7 @@ class Piece:
     start: int
     end: int
     bytes: int
+    group: int = -1
 
 
 @dataclass(frozen=True)
@@ -86,35 +93,30 @@ def codec_of(key: str) -> str | None:
     return next((codec for ending, codec in CODECS.items() if key.lower().endswith(ending)), None)
 
 
-def scan(folder: SourceFolder, listed: Listed, kind: str, columns: SourceColumns) -> Scan:
-    """
+def scan(
+    folder: SourceFolder, listed: Listed, kind: str, columns: SourceColumns, proceed: Callable[[], None] = lambda: None
+) -> Scan:
+    """Read a file to its end; the columns of Parquet are decoded, because rows of it may be ingested before its last
+    row group is read.
+
+    Args:
+        proceed: called between two chunks of the file; it may raise an error to end the scan.
+
     Raises:
         Unreadable: the file is not whole.
         Changed: it is not the listed file any more.
         StoreError, PermissionError: the object store does not do what is asked.
         OSError: the file cannot be read, which says nothing about its content.
     """
-    with _reading(folder, listed):
-        groups = _row_groups(folder, listed, columns) if kind == PARQUET else []  # first what is quickly refused
-        digest, pieces = _read_through(folder, listed, kind)
-        pieces = groups or pieces
-    return Scan(kind, digest, sum(piece.rows for piece in pieces), tuple(pieces))
-
-
-def prove(folder: SourceFolder, listed: Listed, columns: SourceColumns) -> Listed:
-    """Decode the columns of a Parquet file, because rows of it are ingested before its last row group is read. Returns
-    the file.
-
-    Raises:
-        As `scan`.
-    """
-    from pyarrow.parquet import ParquetFile
-
-    with _reading(folder, listed), folder.open_input(listed) as file, ParquetFile(file) as parquet:
-        names = [name for name in columns.names if name in parquet.schema_arrow.names]
-        for _ in parquet.iter_batches(PROVED_ROWS, columns=names, use_threads=False):
+    with _reading(folder, listed), folder.open_input(listed) as file:
+        rows = _pieces_of_rows(file, listed, columns, proceed) if kind == PARQUET else []  # it has a magic and a footer
+        file.seek(0)
+        digesting = _Digesting(file, proceed)
+        lines = pa.PythonFile(digesting, mode="r")
+        pieces = _pieces_of_lines(lines_in(lines, listed.key), listed) if kind == JSON else rows
+        while digesting.read(CHUNK_BYTES):
             pass
-    return listed
+    return Scan(kind, digesting.digest.hexdigest(), sum(piece.rows for piece in pieces), tuple(pieces))
 
 
 @contextlib.contextmanager
@@ -127,7 +129,8 @@ def _reading(folder: SourceFolder, listed: Listed) -> Iterator[None]:
     except (OSError, pa.ArrowException, ValueError, KeyError) as error:
         if is_store_error(error) or not is_of_content(error):
             raise
-        raise Unreadable(first_message_line(error)) from None
+        said = first_message_line(error)
+        raise Unreadable(said if isinstance(error, NotRegular) else f"it cannot be read ({said})") from None
     folder.check(listed)
 
 
@@ -144,31 +147,23 @@ def may_pass(error: OSError) -> bool:
 class _Digesting(io.RawIOBase):
     """A file that is read from start to end, with the digest of what was read."""
 
-    def __init__(self, file: pa.NativeFile):
+    def __init__(self, file: pa.NativeFile, proceed: Callable[[], None]):
         super().__init__()
         self._file = file
+        self._proceed = proceed
         self.digest = hashlib.sha256()
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
+        self._proceed()
         chunk: bytes = self._file.read(size)
         self.digest.update(chunk)
         return chunk
 
 
-def _read_through(folder: SourceFolder, listed: Listed, kind: str) -> tuple[str, list[Piece]]:
-    """(digest, pieces of lines). For Parquet there are no pieces."""
-    with folder.open_input(listed) as opened:
-        file = _Digesting(opened)
-        pieces = _pieces(lines_in(pa.PythonFile(file, mode="r"), listed.key), listed) if kind == JSON else []
-        while file.read(CHUNK_BYTES):
-            pass
-        return file.digest.hexdigest(), pieces
-
-
-def _pieces(lines: pa.NativeFile, listed: Listed) -> list[Piece]:
+def _pieces_of_lines(lines: pa.NativeFile, listed: Listed) -> list[Piece]:
     """Cut lines into pieces; of compressed ones, at most about a piece and a line are in memory at once.
 
     Raises:
@@ -176,16 +171,14 @@ def _pieces(lines: pa.NativeFile, listed: Listed) -> list[Piece]:
     """
     pieces, last = list[Piece](), b""
     start = at = ended = row = count = 0
-    most = max(LEAST_BYTES, MOST_RATIO * listed.size) if codec_of(listed.key) else None
     while chunk := lines.read(CHUNK_BYTES):
         cut, begun = chunk.rfind(b"\n") + 1, at
         at, last = at + len(chunk), chunk[-1:]
         if cut:
             ended = begun + cut
-        if most is not None and at > most:
-            raise Unreadable(f"its lines have more than {MOST_RATIO:,} times its size")
-        if at - ended > LONGEST_LINE:
-            raise Unreadable(f"it has a line of more than {LONGEST_LINE >> 20} MiB")
+        _check_ratio(at, listed)
+        if at - ended > LONGEST:
+            raise Unreadable(f"it has a line of more than {LONGEST >> 20} MiB")
         if cut and ended - start >= PIECE_BYTES:
             count += chunk.count(b"\n", 0, cut)
             pieces.append(Piece(row, count, start, ended, ended - start))
@@ -199,16 +192,63 @@ def _pieces(lines: pa.NativeFile, listed: Listed) -> list[Piece]:
     return pieces
 
 
-def _row_groups(folder: SourceFolder, listed: Listed, columns: SourceColumns) -> list[Piece]:
-    from pyarrow.parquet import ParquetFile  # workers block pandas before they load it
+def _check_ratio(size: int, listed: Listed) -> None:
+    """
+    Raises:
+        Unreadable: its records have so many bytes that the file is a bomb.
+    """
+    if size > max(LEAST_BYTES, MOST_RATIO * listed.size):
+        raise Unreadable(f"its records have more than {MOST_RATIO:,} times its size: write them into smaller files")
 
-    with folder.open_input(listed) as file, ParquetFile(file) as parquet:
+
+def _pieces_of_rows(
+    file: pa.NativeFile, listed: Listed, columns: SourceColumns, proceed: Callable[[], None]
+) -> list[Piece]:
+    pieces, total = list[Piece](), 0
+    for piece in made_within_limit(_measured(file, columns)):
+        proceed()
+        if piece.bytes > LONGEST:
+            raise Unreadable(f"{piece.rows:,} rows of it have more than {LONGEST >> 20} MiB")
+        total += piece.bytes
+        _check_ratio(total, listed)
+        pieces.append(piece)
+    return pieces
+
+
+def _measured(file: pa.NativeFile, columns: SourceColumns) -> Iterator[Piece]:
+    """The sizes are those of what was decoded: the footer says little of what a dictionary repeats."""
+    row = 0
+    with open_parquet(file) as parquet:
         if problem := columns.problem(parquet.schema_arrow):
             raise Unreadable(problem)
-        pieces, row = [], 0
-        for number in range(parquet.metadata.num_row_groups):
-            group = parquet.metadata.row_group(number)
-            if group.num_rows:
-                pieces.append(Piece(row, group.num_rows, number, number, group.total_byte_size))
-                row += group.num_rows
-        return pieces
+        for group in range(parquet.metadata.num_row_groups):
+            for number, batch in enumerate(batches_of(parquet, group, columns)):
+                size = sum(map(_decoded_size, batch.columns))
+                yield Piece(row, len(batch), number, number + 1, size, group)
+                row += len(batch)
+
+
+def open_parquet(file: pa.NativeFile) -> ParquetFile:
+    from pyarrow.parquet import ParquetFile  # imports pandas, which a worker has blocked by now
+
+    return ParquetFile(file, buffer_size=PIECE_BYTES)  # else a column of a row group is in memory as a whole
+
+
+def batches_of(parquet: ParquetFile, group: int, columns: SourceColumns) -> Iterator[pa.RecordBatch]:
+    """The pieces of a row group."""
+    found = parquet.metadata.row_group(group)
+    rows = max(1, min(PIECE_ROWS, PIECE_BYTES * found.num_rows // max(found.total_byte_size, 1)))
+    names = [name for name in columns.names if name in parquet.schema_arrow.names]
+    yield from parquet.iter_batches(rows, [group], names, use_threads=False)
+
+
+def _decoded_size(column: pa.Array) -> int:
+    """Bytes, also of what a dictionary has once for many rows."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return int(column.dictionary_decode().nbytes)
+    if pa.types.is_struct(kind):
+        return sum(map(_decoded_size, column.flatten()))
+    if is_list(kind):
+        return _decoded_size(column.flatten())
+    return int(column.nbytes)

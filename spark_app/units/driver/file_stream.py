@@ -177,8 +177,13 @@ class FileStream:
 
     def _opened_source(self) -> OpenedSource:
         if self._source is None:
-            self._source = OpenedSource(self._opened.lake, self._settings, self._opened.units.manifests)
+            manifests = self._opened.units.manifests
+            self._source = OpenedSource(self._opened.lake, self._settings, manifests, self._proceed)
         return self._source
+
+    def _proceed(self) -> None:
+        if self._stop.is_set():
+            raise StopRequested
 
     def _ingest_unit(self, origin: UnitOptions) -> bool | None:
         with self._run.unit_lock:

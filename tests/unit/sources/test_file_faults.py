@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_app.model.errors import ContractError
-from spark_app.sources.files import planning, scanning
+from spark_app.sources.files import planning
 from spark_app.sources.files.folder import DiskFolder, Listed
 from spark_app.sources.files.input import FileFailed
 from tests.stores.test_stores_file_planning import LINES, VALUES, Taking
@@ -137,9 +137,7 @@ def test_a_task_that_is_refused_does_not_say_that_the_file_is_broken(
     assert not taking.planner.failed(failed.value)
 
 
-def test_a_split_file_with_a_damaged_group_is_kept_out_before_anything_is_taken(
-    tmp_path: Path, disk: DiskExports
-) -> None:
+def test_a_file_with_a_damaged_group_is_kept_out_before_anything_is_taken(tmp_path: Path, disk: DiskExports) -> None:
     taking = Taking(tmp_path, disk, batch={"max_records": 10})
     values = framed(30)
     disk.write("a.parquet", damaged(values, 10, 2))
@@ -149,40 +147,6 @@ def test_a_split_file_with_a_damaged_group_is_kept_out_before_anything_is_taken(
     disk.write("a.parquet", parquet_bytes(values, 10))
     assert [taking.take() for _ in range(4)] == [*[["a.parquet"]] * 3, []]
     assert taking.values == VALUES + values
-
-
-def test_a_file_is_proven_once_and_only_if_it_is_split(
-    tmp_path: Path, disk: DiskExports, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scanning, "PROVED_ROWS", 3)
-    proven: list[str] = []
-    prove = scanning.prove
-
-    def noting(folder: Any, listed: Listed, columns: Any) -> Listed:
-        proven.append(listed.key)
-        return prove(folder, listed, columns)
-
-    monkeypatch.setattr(planning, "prove", noting)
-    taking = Taking(tmp_path, disk, batch={"max_records": 10})
-    values = framed(37)
-    disk.write("a.parquet", parquet_bytes(values[:8], 4))
-    disk.write("b.parquet", parquet_bytes(values[8:32], 4))
-    disk.write("c.parquet", parquet_bytes(values[32:], 5))
-    while (plan := taking.plan()) is not None:
-        assert taking.plan() == plan
-        taking.take()
-    assert (proven, taking.values) == (["b.parquet"], values)
-
-
-def test_a_file_that_an_earlier_release_took_in_part_and_that_is_damaged_is_not_called_replaced(
-    tmp_path: Path, disk: DiskExports, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(planning, "prove", lambda folder, listed, columns: listed)
-    taking = Taking(tmp_path, disk, batch={"max_records": 10})
-    disk.write("a.parquet", damaged(framed(20), 10, 1))
-    assert taking.take() == ["a.parquet"]
-    with pytest.raises(ContractError, match=r"cannot be read.*, and 10 of its 20 rows are ingested: write its records"):
-        taking.take()
 
 
 def split(tmp_path: Path, disk: DiskExports, values: list[bytes], **source: Any) -> Taking:
@@ -230,22 +194,3 @@ def test_a_folder_that_is_away_while_a_file_is_taken_in_part_is_waited_for(tmp_p
     disk.remove("a.parquet")
     with pytest.raises(ContractError, match=r"a\.parquet is gone, but only 20 of its 30 rows are ingested"):
         taking.take()
-
-
-def test_a_split_file_that_is_refused_while_it_is_proven_is_named_until_it_can_be_read(
-    tmp_path: Path, disk: DiskExports, later: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prove, codes = scanning.prove, [errno.EIO]
-
-    def fail(folder: Any, listed: Listed, columns: Any) -> Listed:
-        if codes:
-            raise OSError(codes.pop(), "refused")
-        return prove(folder, listed, columns)
-
-    monkeypatch.setattr(planning, "prove", fail)
-    taking = Taking(tmp_path, disk, batch={"max_records": 10})
-    disk.write("a.parquet", parquet_bytes(framed(20), 10))
-    assert taking.take() == []
-    assert "refused" in taking.planner.broken["a.parquet"]
-    later(planning.REFUSED_S + 1)
-    assert (taking.take(), taking.planner.broken) == (["a.parquet"], {})

@@ -33,7 +33,7 @@ class Runs:
         self.opened = OpenLake.of(self.lake, self.settings)
 
     def start(self) -> OpenedSource:
-        return OpenedSource(self.lake, self.settings, self.opened.units.manifests)
+        return OpenedSource(self.lake, self.settings, self.opened.units.manifests, lambda: None)
 
     def take(self, source: OpenedSource) -> int:
         """The rows of the next unit."""
