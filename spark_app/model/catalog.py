@@ -47,6 +47,7 @@ class Decodable:
     digest: str  # SHA-256 of `descriptor_set`, hex; every cache of decoders uses it as its key
     form: Form | None = None  # None = the ledger of an earlier release does not contain it
     numbering: Numbering | None = None  # of the lake; None = a lake of an earlier release without one
+    encrypted: str = ""  # what its rule set encrypts, see `Sources`
 
     @property
     def counts_entries(self) -> bool | None:
@@ -65,10 +66,12 @@ class DecodeOptions:
             decoder rejects a payload: faster, but slightly corrupt payloads may be accepted.
         defaults: True = a field without presence that is absent gets its default value. False = it becomes NULL, and
             so does a field that was sent with its default value, because the two are equal on the wire.
+        wire_types: True = a payload that has a field of another wire type than in the schema is rejected.
     """
 
     strict: bool = True
     defaults: bool = True
+    wire_types: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ class Cause(StrEnum):
     SCHEMA_INDEX = "schema_index"
     SCHEMA_CHANGE = "schema_change"
     DECODE_PAYLOAD = "decode_payload"
+    DECODE_WIRE = "decode_wire"
     DECODE_RANGE = "decode_range"
     DECODE_TYPE = "decode_type"
     DECODE_CRASH = "decode_crash"
@@ -36,7 +37,7 @@ class Cause(StrEnum):
 
 
 # For the audit, which derives every other cause from the bytes of the record:
-NEVER_PROVEN = {Cause.SCHEMA_UNKNOWN, Cause.SCHEMA_INVALID, Cause.SCHEMA_CHANGE, Cause.DECODE_CRASH}
+NEVER_PROVEN = {Cause.SCHEMA_UNKNOWN, Cause.SCHEMA_INVALID, Cause.SCHEMA_CHANGE, Cause.DECODE_CRASH, Cause.DECODE_WIRE}
 BY_TABLES = {Cause.ROUTE_REFUSED, Cause.ROUTE_COLLISION, Cause.ROUTE_CAP}
 
 DROPPED = "dropped"  # what `resolved_events` has as the cause of a record that a rule had dropped
@@ -55,6 +56,7 @@ CAUSE_HELP: Mapping[Cause, str] = {
     Cause.SCHEMA_INDEX: "the message index names no message of the writer's schema, or one unlike the payload",
     Cause.SCHEMA_CHANGE: "the schema has a change with the policy `quarantine`, which the detail names",
     Cause.DECODE_PAYLOAD: "Google's Protobuf parser refuses the payload",
+    Cause.DECODE_WIRE: "a field has another wire type than in the schema, and `decode.other_wire_types` is quarantine",
     Cause.DECODE_RANGE: "a timestamp is outside the years 1 to 9999",
     Cause.DECODE_TYPE: "the value cannot be converted to the column's type, or two columns would differ only by case",
     Cause.DECODE_CRASH: "decoding crashed each time this record was in the batch, at last with the record alone",

@@ -52,6 +52,7 @@ class Report:
     waiting: dict[str, int] = field(default_factory=dict)  # routing name of a paused table -> rows, among `deferred`
     failing: dict[str, list[Any]] = field(default_factory=dict)  # routing name -> `FailedRow` that pauses the table
     read: dict[str, list[list[int]]] = field(default_factory=dict)  # "topic/partition" -> [start, end] of each span
+    misfits: dict[str, str] = field(default_factory=dict)  # schema key -> what is said of its records, see `Decoded`
     seconds: float = 0.0  # that the unit's jobs took; of a task: 0
     # step -> seconds, summed over tasks and jobs; no part of what a report says of the records
     steps: dict[str, float] = field(default_factory=dict, compare=False)
@@ -74,6 +75,7 @@ class Report:
         for mine, others in ((self.failing, other.failing), (self.samples, other.samples)):
             for name, row in others.items():
                 mine[name] = min(mine.get(name, row), row)
+        self.misfits = other.misfits | self.misfits
         for key, spans in other.read.items():
             self.read.setdefault(key, []).extend(spans)
         if other.newest is not None:

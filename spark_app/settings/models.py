@@ -107,6 +107,11 @@ class Decode(Section):
         description="whether map entries count in a message index, see docs/decoding.md; empty = as the lake has it: "
         "registered, or descriptor in one of an earlier release",
     )
+    other_wire_types: Literal["warn", "quarantine"] = Field(
+        "warn",
+        description="records with a field of another wire type than in the schema, such as a group: warn = its column "
+        "is empty, and the first one of a schema is named",
+    )
     unframed_schema_id: int = Field(
         0, ge=0, lt=2**31, description="schema of records without a frame; 0 = such records go to quarantine"
     )

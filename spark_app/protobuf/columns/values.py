@@ -131,7 +131,7 @@ def _is_plain(pool: Any, message: Any, depth: int) -> bool:
         return _is_plain_any(pool, message, depth)
     plain = True
     for field, value in message.ListFields():
-        for kind, values in _values(field, value):
+        for kind, values in values_of(field, value):
             if kind.message_type is not None:
                 for one in values:
                     plain = _is_plain(pool, one, depth) and plain
@@ -148,7 +148,7 @@ def _is_plain_any(pool: Any, message: Any, depth: int) -> bool:
     return depth < MOST_NESTED and _is_plain(pool, inner, depth + 1)
 
 
-def _values(field: FieldDescriptor, value: Any) -> list[tuple[FieldDescriptor, list[Any]]]:
+def values_of(field: FieldDescriptor, value: Any) -> list[tuple[FieldDescriptor, list[Any]]]:
     """The values of a field with the field that describes them. A map has two entries: its keys and its values."""
     if is_map(field):
         key, item = map_fields(field)

@@ -28,6 +28,7 @@ from spark_app.protobuf.decode.google_parser import GoogleParser, Refused, conca
 from spark_app.protobuf.decode.numbering import name
 
 SLICE = 512  # payloads checked by one call
+LOOKED_AT = 64  # payloads of a call: whoever sends another wire type does so in each record with the field
 
 
 class IndexConflict:
@@ -59,11 +60,16 @@ ConflictWith = tuple[Descriptor, str]
 
 @dataclass(frozen=True)
 class Decoded:
-    """`table` has one row for each entry of `rows`, ascending row numbers of the input; `rejects` has the others."""
+    """`table` has one row for each entry of `rows`, ascending row numbers of the input; `rejects` has the others.
+
+    Attributes:
+        misfit: see `google_parser.misfit`; of the first payloads only, unless they are rejected for it.
+    """
 
     table: pa.Table
     rows: np.ndarray
     rejects: list[Reject]
+    misfit: str = ""
 
 
 class Decoder:
@@ -86,19 +92,25 @@ class Decoder:
         self._fast = fast_columns(message, self._parser.batch)
         self._defaults_to_null = None if options.defaults else DefaultsToNull(message)
         self._trusting = not options.strict and self._fast is not None
+        self._refuses_misfits = options.wire_types
         self._doubt = None if conflict is None else IndexConflict(self._parser, conflict[0])
         self._doubted = "" if conflict is None else conflict[1]
 
     def decode(self, payloads: pa.Array) -> Decoded:
         """Columns of the accepted payloads; `payloads` is plain binary without NULLs."""
         doubtful = self._doubt.rows(payloads) if self._doubt else []
-        if not doubtful:
-            return self._decode(payloads)
-        certain = np.delete(np.arange(len(payloads)), doubtful)
+        misfits = self._parser.misfits(payloads if self._refuses_misfits else payloads.slice(0, LOOKED_AT))
+        refused = dict.fromkeys(doubtful, (Cause.SCHEMA_INDEX, self._doubted))
+        if self._refuses_misfits:
+            refused = {row: (Cause.DECODE_WIRE, said) for row, said in misfits.items()} | refused
+        misfit = next(iter(misfits.values()), "")
+        if not refused:
+            return replace(self._decode(payloads), misfit=misfit)
+        certain = np.delete(np.arange(len(payloads)), list(refused))
         decoded = self._decode(payloads.take(pa.array(certain)))
-        rejects = [(row, Cause.SCHEMA_INDEX, self._doubted) for row in doubtful]
+        rejects = [(row, *why) for row, why in refused.items()]
         rejects += [(int(certain[row]), cause, detail) for row, cause, detail in decoded.rejects]
-        return Decoded(decoded.table, certain[decoded.rows], rejects)
+        return Decoded(decoded.table, certain[decoded.rows], rejects, misfit)
 
     def _decode(self, payloads: pa.Array) -> Decoded:
         decoded = self._decode_unread(payloads) if self._trusting else None

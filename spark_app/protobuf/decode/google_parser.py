@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -19,11 +20,14 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.internal import api_implementation
+from google.protobuf.internal.type_checkers import FIELD_TYPE_TO_WIRE_TYPE
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from spark_app.protobuf.columns.types import has_maps
+from spark_app.protobuf.columns.values import values_of
 
+WIRE_TYPES = ("a varint", "a fixed64", "text, bytes or a message", "a group", "the end of a group", "a fixed32")
 TAG = b"\x0a"  # the tag of field 1 with a message as its value
 
 
@@ -183,6 +187,15 @@ class GoogleParser:
         """Whether the parser accepts the payload and finds no unknown fields."""
         return _reads_whole(self.message_class, payload)
 
+    def misfits(self, payloads: pa.Array) -> dict[int, str]:
+        """Row -> what `misfit` says of the payload, where it says something."""
+        found: dict[int, str] = {}
+        for row, message in self._messages(payloads.to_pylist(), 0, []):
+            with suppress(UnicodeDecodeError, KeyError):  # a key of a map is not UTF-8, so the payload is rejected
+                if said := misfit(message):
+                    found[row] = said
+        return found
+
     def _write(self, whole: Message, members: Iterable[Message]) -> bytes:
         """Serialise `whole`. `members`: the message itself, or the messages of which it is a batch."""
         if self._has_maps and (self._nests_maps or _any_unknown(members)):
@@ -203,6 +216,20 @@ class GoogleParser:
                 refused.append((row, str(error)))
                 continue
             yield row, message
+
+
+def misfit(message: Message) -> str:
+    """The first field of another wire type than in the schema, at any depth; "" = none. For a parser such a field is
+    unknown, and its column is empty."""
+    unknowns: Any = UnknownFieldSet(message)
+    for unknown in unknowns:
+        field = message.DESCRIPTOR.fields_by_number.get(unknown.field_number)
+        if field is not None and unknown.wire_type != FIELD_TYPE_TO_WIRE_TYPE[field.type]:
+            sent, due = WIRE_TYPES[unknown.wire_type], WIRE_TYPES[FIELD_TYPE_TO_WIRE_TYPE[field.type]]
+            return f"{field.full_name} is sent as {sent}, and the schema has {due}"
+    nested = ((field, value) for field, value in message.ListFields() if field.message_type is not None)
+    inner = (one for pair in nested for kind, ones in values_of(*pair) if kind.message_type is not None for one in ones)
+    return next(filter(None, map(misfit, inner)), "")
 
 
 def _any_unknown(messages: Iterable[Message]) -> bool:

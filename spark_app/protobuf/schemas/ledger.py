@@ -53,6 +53,7 @@ class Entry:
         decoded: the digest of its descriptor set with the names of the columns, with which its records are decoded. It
             never changes. "" = all columns have the names of their fields.
         stopped_by: the kinds of changes that kept the schema from being decoded.
+        encrypted: see `Sources`.
         accepted: the policy by which a person decided about these; "" = nobody had to, or has.
     """
 
@@ -70,6 +71,7 @@ class Entry:
     decoded: str = ""
     stopped_by: Sequence[Kind] = ()
     accepted: Policy | Literal[""] = ""
+    encrypted: str = ""
 
     @property
     def is_stopped(self) -> bool:
@@ -126,11 +128,12 @@ class Ledger:
         comments: Mapping[str, str] = MappingProxyType({}),
         subjects: Mapping[str, int] = MappingProxyType({}),
         decoded: bytes = b"",
+        encrypted: str = "",
     ) -> None:
         """
         Args:
             comments: full name of a message or field -> comment, by the names of the columns.
-            subjects: see `Entry`.
+            subjects, encrypted: see `Entry`.
             decoded: the descriptor set with the names of the columns; empty = those of the fields.
         """
         entry = Entry(
@@ -144,6 +147,7 @@ class Ledger:
             subjects=dict(subjects),
             comparison="",
             decoded=self.keep(decoded) if decoded not in (b"", descriptor_set) else "",
+            encrypted=encrypted,
         )
         self._put(entry)
 
@@ -323,7 +327,7 @@ class Ledger:
 
     def _build_decodable(self) -> Catalog:
         decodable = {
-            e.key: Decodable(e.key, self.decoded_set(e), e.decoded or e.digest, e.form, self.numbering)
+            e.key: Decodable(e.key, self.decoded_set(e), e.decoded or e.digest, e.form, self.numbering, e.encrypted)
             for e in self.entries.values()
             if e.outcome == "decodable"
         }

@@ -62,11 +62,17 @@ class SchemaNotFound(SchemaLookupError):
 
 @dataclass
 class Sources:
-    """One schema: its own file under `ROOT`, its imports under their names. `size` is the bytes of all."""
+    """One schema: its own file under `ROOT`, its imports under their names.
+
+    Attributes:
+        size: bytes of all.
+        encrypted: the rule of its rule set that encrypts payloads, or fields; "" = none.
+    """
 
     size: int = 0
     texts: dict[str, str] = field(default_factory=dict)
     compiled: dict[str, FileDescriptorProto] = field(default_factory=dict)
+    encrypted: str = ""
 
     def names(self) -> set[str]:
         return {*self.texts, *self.compiled}
@@ -106,6 +112,7 @@ class Registry:
             if returned is not None and returned != (key if isinstance(key, int) else key.lower()):
                 raise RegistryUnreachable(f"the request was for {key}, but the answer is about {str(returned)[:50]}")
             self._add(sources, ROOT, response.schema, form, self._context)
+            sources.encrypted = _encrypting(response.schema)
         return sources
 
     def subject_versions(self, subject: str) -> dict[int, int]:
@@ -219,6 +226,13 @@ class Registry:
     def _clean(self, text: str) -> str:
         """The first 500 characters without the secret, which a server may send back: logs and the ledger contain it."""
         return self._login.mask(text)[:500]
+
+
+def _encrypting(schema: Schema) -> str:
+    rules = schema.rule_set and [*(schema.rule_set.encoding_rules or ()), *(schema.rule_set.domain_rules or ())]
+    encrypting = (rule for rule in rules or () if str(rule.type).startswith("ENCRYPT") and not rule.disabled)
+    found = (f"{str(rule.type)[:50]} (rule {str(rule.name)[:100]})" for rule in encrypting)
+    return next(found, "")
 
 
 def _within(context: str) -> dict[str, str]:

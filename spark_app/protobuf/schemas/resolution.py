@@ -26,12 +26,14 @@ class Resolved:
 
     Attributes:
         descriptor_set, comments: see `Compiled`.
+        encrypted: see `Sources`.
         form: the registered form of the file whose messages an index names; writers number its messages by this form.
     """
 
     descriptor_set: bytes
     form: Form
     comments: Mapping[str, str]
+    encrypted: str = ""
 
 
 def resolve(registry: Registry, key: int | str, caps: SchemaLimits) -> Resolved:
@@ -55,7 +57,7 @@ def _resolve(registry: Registry, key: int | str, caps: SchemaLimits) -> Resolved
         try:
             compiled = compile_schema(sources, caps)
             form = _form_of(sources, compiled.descriptor_set)
-            return Resolved(compiled.descriptor_set, form, compiled.comments)
+            return Resolved(compiled.descriptor_set, form, compiled.comments, sources.encrypted)
         except ProtocRejected as error:
             refusals[str(error)] = None
     raise ProtocRejected("; in another form: ".join(refusals))
@@ -98,7 +100,7 @@ def _fetch_other(registry: Registry, key: int | str) -> Sources | None:
 
 def _mix(requested: Sources, other: Sources) -> Sources:
     """The schema's own file from `requested`, its imports from `other`."""
-    mixed = Sources(max(requested.size, other.size))
+    mixed = Sources(max(requested.size, other.size), encrypted=requested.encrypted)
     for own, files in ((True, requested), (False, other)):
         mixed.texts |= {name: text for name, text in files.texts.items() if (name == ROOT) is own}
         mixed.compiled |= {name: file for name, file in files.compiled.items() if (name == ROOT) is own}

@@ -397,10 +397,15 @@ class SchemaResolver:
             return self._stop(key, decision, met_at, resolved)
         comments = with_comments(resolved.comments, other_names(own, decision.decoded))
         self.ledger.add_decodable(
-            key, resolved.descriptor_set, met_at, resolved.form, version, comments, kept, decision.decoded
+            key, own, met_at, resolved.form, version, comments, kept, decision.decoded, resolved.encrypted
         )
         log.info("schema compiled", schema=key, subjects=sorted(self._found[key])[:10])
-        messages = load_files(resolved.descriptor_set)[1]
+        if resolved.encrypted:
+            effect = "what is encrypted lands as it was sent, or goes to quarantine"
+            log.warning(
+                "the rule set of a schema encrypts its records", schema=key, rule=resolved.encrypted, effect=effect
+            )
+        messages = load_files(own)[1]
         if clash := clash_in(message.file for message in messages):
             reason = f"{clash} differ in case and underscores only"
             log.warning("a schema is decoded by Google's parser alone, which is slower", schema=key, reason=reason)

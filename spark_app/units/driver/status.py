@@ -103,6 +103,7 @@ class Status:
             "paused": old.get("paused", {}),
             "schema_warnings": old.get("schema_warnings", {"count": 0, "newest": []}),
             "references": old.get("references", {}),
+            "misfits": old.get("misfits", {}),  # schema -> a field that its records have with another wire type
             "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
             "gold_failed": {},
             "source": None,  # of files, see `set_source`
@@ -250,6 +251,11 @@ class Status:
             self._write()
 
     def _add(self, report: Report) -> None:
+        for key in report.misfits.keys() - self.value["misfits"].keys():
+            self.value["misfits"][key] = said = report.misfits[key]
+            text = "Records have a field of another wire type than their schema, and its column is empty"
+            log.warning(text, schema=key, said=said, remedy="see decode.other_wire_types")
+            self.emit(Event("wire_type", f"{text} ({said})", "WARN", details={"schema": key}))
         add_counts(self.value["quarantine"], report.quarantine)
         add_counts(self.value["quarantined"], report.quarantine)
         self.value["dropped"] += report.dropped

@@ -232,7 +232,11 @@ def _decode_payloads(tools: Tools, part: Part, group: np.ndarray, decodable: Dec
         return
     bodies = pc.binary_slice(pick(part.values, group), body, 2**31 - 1)
     decoded = decoder.decode(bodies)
-    yield Rejected(part.records, _at(part.rows, decoded.rejects), message)
+    note = f"; the rule set of its schema has {decodable.encrypted}" if decodable.encrypted else ""
+    rejects = ((row, cause, detail + note) for row, cause, detail in decoded.rejects)
+    yield Rejected(part.records, _at(part.rows, rejects), message)
+    if decoded.misfit:
+        tools.tally.report.misfits.setdefault(str(part.key), decoded.misfit)
     if len(decoded.rows):
         outer = None if part.outer is None else pick(part.outer, group[decoded.rows])
         payloads = pick(bodies, decoded.rows) if tools.plan.are_judged else None

@@ -186,7 +186,7 @@ def test_duration_beyond_64_bits_is_rejected(seconds: int) -> None:
     assert land(decoder, value.SerializeToString()) == ([], [Cause.DECODE_RANGE])
 
 
-@pytest.mark.parametrize("nanos", [1, 999_999_999, -1, -1500])
+@pytest.mark.parametrize("nanos", [1, 999_999_999, -1, -1500, 10**9, 2**31 - 1, -(2**31)])
 @pytest.mark.parametrize("field", ["t", "d"])
 def test_nanos_are_cut_the_same_way_on_both_paths(field: str, nanos: int) -> None:
     decoder, message = prepare(TIMES)

@@ -50,6 +50,26 @@ def test_answer_without_a_schema_waits(answers: Answers, body: Any) -> None:
         registry(answers).fetch(3)
 
 
+def rule(kind: str, **more: Any) -> dict[str, Any]:
+    return {"name": f"of {kind}", "kind": "TRANSFORM", "mode": "WRITEREAD", "type": kind, "tags": ["PII"]} | more
+
+
+@pytest.mark.parametrize(
+    ("rules", "encrypted"),
+    [
+        ({"encodingRules": [rule("ENCRYPT_PAYLOAD")]}, "ENCRYPT_PAYLOAD (rule of ENCRYPT_PAYLOAD)"),
+        ({"domainRules": [rule("CEL"), rule("ENCRYPT")]}, "ENCRYPT (rule of ENCRYPT)"),
+        ({"domainRules": [rule("ENCRYPT", disabled=True)]}, ""),
+        ({"domainRules": [rule("CEL_FIELD")], "migrationRules": []}, ""),
+        ({}, ""),
+        (None, ""),
+    ],
+)
+def test_rules_that_encrypt_are_noticed(answers: Answers, rules: Any, encrypted: str) -> None:
+    answers.schema(6, PROTO3, ruleSet=rules)
+    assert registry(answers).fetch(6).encrypted == encrypted
+
+
 def test_unknown_id_is_not_found(answers: Answers) -> None:
     with pytest.raises(SchemaNotFound):
         registry(answers).fetch(404)
