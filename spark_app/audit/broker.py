@@ -195,7 +195,7 @@ def _add(records: Records, message: Message, most: int) -> int:
     records.key.append(key)
     records.value.append(value)
     records.headers.append(_headers(message))
-    records.time.append(millis * 1000)
+    records.add_time(millis)
     records.time_type.append(TYPES[kind])
     if len(value or b"") > most:
         records.leave_out(len(records) - 1)

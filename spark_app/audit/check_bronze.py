@@ -16,7 +16,7 @@ from spark_app.audit.values import mark, unequal
 from spark_app.audit.verdict import ALTERED, DOUBLED, LOST, PHANTOM
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.offsets import Span
-from spark_app.model.record_schemas import OMITTED_SCHEMA
+from spark_app.model.record_schemas import NUMBER, OMITTED_SCHEMA
 
 DIGEST = OMITTED_SCHEMA.names[1]
 UNREADABLE = "records whose headers the client cannot read (a name is not UTF-8): their headers were not compared"
@@ -127,6 +127,9 @@ def compare_raw(chunk: Chunk, found: Found) -> None:
     for field in OMITTED_SCHEMA if chunk.records.omitted or DIGEST in rows.column_names else ():
         kept = rows[field.name].combine_chunks() if field.name in rows.column_names else pa.nulls(len(rows), field.type)
         mark(wrong, unequal(chunk.omitted[field.name].combine_chunks().take(pa.array(own)), kept), field.name)
+    if chunk.records.numbers or NUMBER in rows.column_names:
+        kept = rows[NUMBER].combine_chunks() if NUMBER in rows.column_names else pa.nulls(len(rows), pa.int64())
+        mark(wrong, unequal(pa.array(map(chunk.records.numbers.get, own.tolist()), pa.int64()), kept), NUMBER)
     types = np.array(chunk.records.time_type, np.int64)[own]
     mark(wrong, unequal(pa.array(types), rows["timestamp_type"].combine_chunks().cast(pa.int64())), "timestamp_type")
     mark(wrong, _headers_differ(chunk, rows["headers"], own), "headers")

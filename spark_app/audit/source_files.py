@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_app.audit.frames import Header
-from spark_app.audit.source_records import NO_TYPE, Records
+from spark_app.audit.source_records import FIRST, LAST, NO_TYPE, Records
 from spark_app.lake.files.local import open_storage
 from spark_app.lake.files.state_files import read_durable
 from spark_app.lake.files.store_errors import is_store_error
@@ -30,7 +30,6 @@ from spark_app.settings.models import Settings
 IDENTITY = "files"
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND = datetime.timedelta(microseconds=1)
-LATEST_MS = 2**63 // 1000 - 1
 CHUNK = 1 << 20
 MOST_LOOKS = 3
 RESTORE = "restore it from a backup"
@@ -334,11 +333,11 @@ def _micros_of(count: int, unit: str) -> int:
     """Parquet has no other units than these three."""
     if unit == "ns":
         return count // 1000 if count >= 0 else -(-count // 1000)
-    return _limited(count) if unit == "ms" else count
+    return _limited(count) if unit == "ms" else max(min(count, LAST), FIRST)
 
 
 def _limited(millis: int) -> int:
-    return max(min(millis, LATEST_MS), -LATEST_MS) * 1000
+    return max(min(millis, LAST // 1000), FIRST // 1000) * 1000
 
 
 def _micros(moment: datetime.datetime) -> int:

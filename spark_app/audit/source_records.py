@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import hashlib
 import json
 from collections.abc import Sequence
@@ -13,9 +14,12 @@ import pyarrow as pa
 
 from spark_app.audit.frames import Header
 from spark_app.model.offsets import Span
-from spark_app.model.record_schemas import OMITTED_SCHEMA
+from spark_app.model.record_schemas import NUMBER, OMITTED_SCHEMA
 
 NO_TYPE = -1
+EPOCH, MICROSECOND = datetime.datetime(1970, 1, 1), datetime.timedelta(microseconds=1)
+# Microseconds since 1970: the first and the last moment that Python knows.
+FIRST, LAST = ((year - EPOCH) // MICROSECOND for year in (datetime.datetime.min, datetime.datetime.max))
 
 
 @dataclass
@@ -25,6 +29,7 @@ class Records:
     Attributes:
         time, time_type: microseconds since 1970, and Kafka's type of the timestamp.
         headers: None if the client cannot read them.
+        numbers: record -> the number of its timestamp, if that is outside the years 1 to 9999.
         omitted: record -> (size in bytes, SHA-256 as hex) of a value that is left out of `value`.
     """
 
@@ -35,6 +40,7 @@ class Records:
     headers: list[Sequence[Header] | None] = field(default_factory=list)
     time: list[int] = field(default_factory=list)
     time_type: list[int] = field(default_factory=list)
+    numbers: dict[int, int] = field(default_factory=dict)
     omitted: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -46,6 +52,9 @@ class Records:
         if set(OMITTED_SCHEMA.names) <= set(rows.column_names):
             kept = zip(*(rows[name].to_pylist() for name in OMITTED_SCHEMA.names), strict=True)
             self.omitted |= {first + row: stored for row, stored in enumerate(kept) if stored[0] is not None}
+        if NUMBER in rows.column_names:
+            numbers = enumerate(rows[NUMBER].to_pylist(), first)
+            self.numbers |= {record: number for record, number in numbers if number is not None}
         self.partition += rows["partition"].to_pylist()
         self.offset += rows["offset"].to_pylist()
         self.key += rows["key"].to_pylist()
@@ -53,6 +62,13 @@ class Records:
         self.headers += [headers_of(text) or [] for text in rows["headers"].to_pylist()]
         self.time += rows["timestamp"].cast(pa.int64()).to_pylist()
         self.time_type += [NO_TYPE if kind is None else kind for kind in rows["timestamp_type"].to_pylist()]
+
+    def add_time(self, millis: int) -> None:
+        """Add the time of the next record, within the years that Python knows."""
+        near = max(min(millis, LAST // 1000), FIRST // 1000)
+        if near != millis:
+            self.numbers[len(self.time)] = millis
+        self.time.append(near * 1000)
 
     def leave_out(self, record: int) -> None:
         """Replace the record's value by its size and hash."""

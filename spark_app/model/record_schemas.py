@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 SHARED = pa.dictionary(pa.int32(), pa.string())  # for text that many rows share: tasks copy numbers instead of text
@@ -24,6 +25,26 @@ SOURCE_SCHEMA = pa.schema(
 # Columns for a value over the size limit: its size in bytes and its SHA-256 in hex. A batch or table has these columns
 # only if it has such a record; they are NULL for all other records.
 OMITTED_SCHEMA = pa.schema([("omitted_bytes", pa.int64()), ("omitted_sha256", pa.string())])
+
+# Such a column, too: Kafka's milliseconds of a timestamp outside the years 1 to 9999, which many readers fail on.
+# `timestamp` has the nearest time in these years.
+NUMBER = "timestamp_number"
+RARE_SCHEMA = pa.schema([*OMITTED_SCHEMA, (NUMBER, pa.int64())])
+FIRST_MICROSECOND = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z
+LAST_MICROSECOND = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z
+
+
+def bounded_times(counts: pa.Array, factor: int) -> tuple[pa.Array, pa.Array]:
+    """(timestamps, their numbers: NULL for each that is within the bounds).
+
+    Args:
+        counts: int64, of `factor` microseconds since 1970.
+    """
+    late = pc.min_element_wise(counts, LAST_MICROSECOND // factor, skip_nulls=False)
+    near = pc.max_element_wise(late, FIRST_MICROSECOND // factor, skip_nulls=False)
+    numbers = pc.if_else(pc.equal(counts, near), pa.scalar(None, pa.int64()), counts)
+    return pc.multiply(near, factor).cast(TIMESTAMP), numbers
+
 
 # The rows of bronze, and those of records that wait.
 BRONZE_SCHEMA = pa.schema(

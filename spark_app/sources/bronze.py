@@ -1,7 +1,7 @@
 """Bronze input of a task: the worker reads the Parquet files itself.
 
 Input: row groups of files, and ranges of offsets if not all records are needed. Output: Arrow batches of
-`BRONZE_SCHEMA`, plus `OMITTED_SCHEMA` if the file has these columns.
+`BRONZE_SCHEMA`, plus those columns of `RARE_SCHEMA` that the file has.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from spark_app.lake.files.storage import Storage
 from spark_app.model.offsets import Span
-from spark_app.model.record_schemas import BRONZE_SCHEMA, COORDINATES, OMITTED_SCHEMA
+from spark_app.model.record_schemas import BRONZE_SCHEMA, COORDINATES, RARE_SCHEMA
 
 if TYPE_CHECKING:
     from pyarrow.dataset import ParquetFileFormat
@@ -72,8 +72,8 @@ class Share:
             fragment = _format().make_fragment(piece.key, lake, row_groups=[piece.group])
             fitting = piece.rows * self.batch_bytes // max(piece.bytes, 1)
             size = max(1, min(self.batch_records, fitting))
-            has_omitted = OMITTED_SCHEMA.names[0] in fragment.physical_schema.names
-            schema = pa.schema([*BRONZE_SCHEMA, *OMITTED_SCHEMA]) if has_omitted else BRONZE_SCHEMA
+            there = fragment.physical_schema.names
+            schema = pa.schema([*BRONZE_SCHEMA, *(field for field in RARE_SCHEMA if field.name in there)])
             for batch in fragment.to_batches(schema, batch_size=size, batch_readahead=1, use_threads=False):
                 yield batch if self.ranges is None else batch.filter(within(batch, self.ranges))
 

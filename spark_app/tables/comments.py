@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from spark_app.model.columns import Comments, Path
+from spark_app.model.record_schemas import NUMBER
 from spark_app.model.table_names import TableNames
 from spark_app.protobuf.columns.fields import column_comments
 from spark_app.protobuf.schemas.ledger import Entry, Ledger
@@ -39,6 +40,7 @@ RECORD = COORDINATES | {
     "landed_at": "When the unit with the record began to be written, UTC",
     "omitted_bytes": "Size of the value, if it is over the size limit",
     "omitted_sha256": "SHA-256 of the value in hex, if it is over the size limit",
+    NUMBER: "The number that was sent as timestamp, if it is outside the years 1 to 9999",
 }
 LINEAGE = {
     **{f"_{name}": text for name, text in (COORDINATES | SCHEMAS).items()},

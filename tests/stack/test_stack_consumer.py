@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from confluent_kafka import (
@@ -153,6 +154,20 @@ def test_timestamps_of_the_broker_are_distinguished(kafka: Kafka, own: OwnConsum
     found = read(own, Span(topic, 0, 0, 2))
     assert found == expected(kafka.bootstrap, topic)
     assert {one["timestamp_type"] for one in found} == {1}
+
+
+def test_timestamps_that_readers_fail_on_are_bounded_and_their_numbers_kept(kafka: Kafka, own: OwnConsumer) -> None:
+    forever = {f"message.timestamp.{way}.max.ms": str(2**63 - 1) for way in ("before", "after")}
+    topic = make_topic(kafka.bootstrap, **forever)
+    sent = [1_700_000_000_000_000_000, 253_402_300_799_999, 1_700_000_000_000, 2**63 - 1]
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for millis in sent:
+        producer.produce(topic, b"v", timestamp=millis)
+    assert producer.flush(60) == 0
+    [batch] = own.read([Span(topic, 0, 0, 4)], *MOST)
+    assert [moment.year for moment in batch.column("timestamp").to_pylist()] == [9999, 9999, 2023, 9999]
+    assert batch.column("timestamp_number").to_pylist() == [sent[0], None, None, sent[3]]
+    assert {moment.year for moment in pl.from_arrow(batch)["timestamp"]} == {9999, 2023}
 
 
 def test_batches_are_bounded_by_records_and_by_bytes_but_for_one_record(

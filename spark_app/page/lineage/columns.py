@@ -11,7 +11,7 @@ from spark_app.followers.gold.spec import GoldSpec
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.columns import field_of
 from spark_app.model.definitions import AS_SENT, Join, Projection
-from spark_app.model.record_schemas import LINEAGE_SCHEMA, SOURCE_SCHEMA
+from spark_app.model.record_schemas import LINEAGE_SCHEMA, NUMBER, OMITTED_SCHEMA, SOURCE_SCHEMA
 from spark_app.model.table_names import TableNames
 from spark_app.model.wrapper import Wrapper
 from spark_app.page.lineage.graph import APP, By, Edge, Endpoint, Kind
@@ -29,7 +29,8 @@ OF_TOPIC = {
     **{name: name for name in SOURCE_SCHEMA.names},
     "topic_id": "topic",
     **dict.fromkeys(("schema_id", "schema_guid"), "value"),
-    **dict.fromkeys(("omitted_bytes", "omitted_sha256"), "value"),
+    **dict.fromkeys(OMITTED_SCHEMA.names, "value"),
+    NUMBER: "timestamp",
 }
 
 

@@ -15,10 +15,9 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from spark_app.model.record_schemas import FIRST_MICROSECOND, LAST_MICROSECOND
 from spark_app.protobuf.columns.types import is_map, map_fields
 
-FIRST_MICROSECOND = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z
-LAST_MICROSECOND = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z
 LONGEST_DURATION = 315_576_000_000_999_999  # microseconds: ten thousand years, the most google.protobuf.Duration allows
 OUT_OF_RANGE = "a timestamp or duration is outside the years 1 to 9999"
 

@@ -16,14 +16,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.model.record_schemas import OMITTED_SCHEMA, SOURCE_SCHEMA
+from spark_app.model.record_schemas import (
+    FIRST_MICROSECOND,
+    LAST_MICROSECOND,
+    OMITTED_SCHEMA,
+    SOURCE_SCHEMA,
+    bounded_times,
+)
 from spark_app.settings.models import Source
 
 TIME = SOURCE_SCHEMA.field("timestamp").type
 CREATED, NO_TYPE = 0, -1  # Kafka's types of a timestamp: the record's own time, and none
-LATEST_MS = 2**63 // 1000 - 1
 DIGITS = re.compile("-?[0-9]+")
-FACTORS = {"s": 1_000_000, "ms": 1000}  # microseconds, of units that reach further than those
+FACTORS = {"s": 1_000_000, "ms": 1000, "us": 1}  # microseconds of a unit
 
 
 @dataclass(frozen=True)
@@ -179,7 +184,7 @@ def _microseconds(value: Any) -> int | None:
         return (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(microseconds=1)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError
-    return max(min(value, LATEST_MS), -LATEST_MS) * 1000
+    return max(min(value, LAST_MICROSECOND // 1000), FIRST_MICROSECOND // 1000) * 1000
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -263,21 +268,13 @@ def _of_list(name: str) -> Callable[[Any], str | None]:
     return read
 
 
-def _limited(column: pa.Array, factor: int) -> pa.Array:
-    """Counts of so many microseconds as timestamps; those too far away become the last or the first one."""
-    most = 2**63 // factor - 1
-    if pa.types.is_uint64(column.type):
-        column = pc.min_element_wise(column, pa.scalar(most, pa.uint64()), skip_nulls=False)
-    counts = pc.min_element_wise(column.cast(pa.int64()), most, skip_nulls=False)
-    return pc.multiply(pc.max_element_wise(counts, -most, skip_nulls=False), factor).cast(TIME)
-
-
 def _times(column: pa.Array) -> pa.Array:
-    """Timestamps of any unit, or integers in milliseconds, as microseconds; a time without a zone is UTC."""
+    """Timestamps of any unit, or integers in milliseconds, as those of Kafka; a time without a zone is UTC."""
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), TIME)
-    if pa.types.is_integer(column.type):
-        return _limited(column, 1000)
-    if (factor := FACTORS.get(column.type.unit)) is not None:
-        return _limited(column, factor)
-    return column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(TIME)
+    if pa.types.is_uint64(column.type):
+        column = pc.min_element_wise(column, pa.scalar(2**63 - 1, pa.uint64()), skip_nulls=False)
+    unit = "ms" if pa.types.is_integer(column.type) else column.type.unit
+    if unit == "ns":
+        column, unit = column.cast(pa.timestamp("us", column.type.tz), safe=False), "us"
+    return bounded_times(column.cast(pa.int64()), FACTORS[unit])[0]

@@ -25,11 +25,9 @@ from confluent_kafka import KafkaError
 from numba import carray, njit
 
 from spark_app.model.offsets import ReadFailed, ReadFailure, Span
-from spark_app.model.record_schemas import OMITTED_SCHEMA, SOURCE_SCHEMA
+from spark_app.model.record_schemas import NUMBER, OMITTED_SCHEMA, SOURCE_SCHEMA, bounded_times
 from spark_app.sources.kafka import broker_access, librdkafka
 from spark_app.sources.kafka.librdkafka import MESSAGE, address, describe_message, message_destroy, message_timestamp
-
-LATEST_MS = 2**63 // 1000 - 1  # the latest time that fits in 64 bits as microseconds
 
 
 def measure(messages: np.ndarray, found: np.ndarray) -> int:
@@ -69,7 +67,7 @@ def _describe(
     answer: np.ndarray,
 ) -> int:
     """Fill `ends` with the offsets of values and keys, `absent` with their NULLs, and `times` and `kinds` with the
-    timestamps in microseconds and their types. Returns the number of values larger than `most_value`, which are left
+    timestamps in milliseconds and their types. Returns the number of values larger than `most_value`, which are left
     out."""
     omitted = 0
     ends[:, 0] = 0
@@ -81,8 +79,7 @@ def _describe(
         ends[1, number + 1] = ends[1, number] + message.key_bytes
         absent[0, number] = large or message.value == 0
         absent[1, number] = message.key == 0
-        millis = message_timestamp(messages[number], answer.ctypes.data)
-        times[number] = max(min(millis, LATEST_MS), -LATEST_MS) * 1000
+        times[number] = message_timestamp(messages[number], answer.ctypes.data)
         kinds[number] = answer[0] - 1
     return omitted
 
@@ -113,7 +110,8 @@ def to_batch(messages: np.ndarray, offsets: np.ndarray, topic: str, partition: i
 
     Args:
         messages: addresses of messages with less than 2 GiB in total.
-        most_value: bytes. A larger value is NULL in the batch, which then also has the columns of `OMITTED_SCHEMA`.
+        most_value: bytes. A larger value is NULL in the batch, which then also has the columns of `OMITTED_SCHEMA`, as
+            with a timestamp that is out of bounds it has `NUMBER`.
     """
     count = len(messages)
     ends, absent = np.empty((2, count + 1), np.int32), np.empty((2, count), np.bool_)
@@ -121,6 +119,7 @@ def to_batch(messages: np.ndarray, offsets: np.ndarray, topic: str, partition: i
     omitted = _describe(messages, most_value, ends, absent, times, kinds, np.empty(1, np.int32))
     values, keys = np.empty(ends[0, -1], np.uint8), np.empty(ends[1, -1], np.uint8)
     _copy(messages, ends, values, keys)
+    moments, numbers = bounded_times(pa.array(times), 1000)
     columns = [
         _binary(ends[1], keys, absent[1]),
         _binary(ends[0], values, absent[0]),
@@ -128,10 +127,11 @@ def to_batch(messages: np.ndarray, offsets: np.ndarray, topic: str, partition: i
         pa.repeat(pa.scalar(topic), count),
         pa.array(np.full(count, partition, np.int32)),
         pa.array(offsets),
-        pa.array(times).cast(SOURCE_SCHEMA.field("timestamp").type),
+        moments,
         pa.array(kinds),
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=SOURCE_SCHEMA)
+    batch = batch if numbers.null_count == count else batch.append_column(NUMBER, numbers)
     return _with_omitted(batch, messages, most_value) if omitted else batch
 
 

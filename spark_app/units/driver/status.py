@@ -207,7 +207,7 @@ class Status:
                 "at": now(),
             }
             if report.newest is not None:
-                self.value["age_s"] = round(time.time() - report.newest / 1e6, 3)
+                self.value["age_s"] = round(max(0.0, time.time() - report.newest / 1e6), 3)
             self._recent.append((time.monotonic(), report.bronze))
             self._add(report)
             self.progress += 1

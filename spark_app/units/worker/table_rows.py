@@ -14,7 +14,7 @@ from spark_app.model.record_schemas import (
     BRONZE_SCHEMA,
     COORDINATES,
     LINEAGE_SCHEMA,
-    OMITTED_SCHEMA,
+    RARE_SCHEMA,
     SOURCE_SCHEMA,
     TIMESTAMP,
 )
@@ -35,14 +35,15 @@ NOWHERE = -1  # the number of rows that no file will have
 
 
 def bronze_rows(batch: pa.RecordBatch, frames: Frames, topic_ids: dict[str, str], landed_at: int) -> pa.Table:
-    """Bronze rows: the records with schema id and GUID of their frames, plus `OMITTED_SCHEMA` if a value was omitted.
+    """Bronze rows: the records with schema id and GUID of their frames, plus columns of `RARE_SCHEMA` that have values.
 
     Args:
         batch: records from Kafka, or rows of bronze, which stay unchanged.
         topic_ids: topic -> Kafka's topic id.
         landed_at: microseconds since 1970.
     """
-    schema = pa.schema([*BRONZE_SCHEMA, *(OMITTED_SCHEMA if has_omitted(batch) else ())])
+    rare = (field for field in RARE_SCHEMA if field.name in batch.schema.names)
+    schema = pa.schema([*BRONZE_SCHEMA, *(one for one in rare if batch.column(one.name).null_count < len(batch))])
     rows = pa.Table.from_batches([batch])
     if "landed_at" in batch.schema.names:
         return rows.select(schema.names).cast(schema)
@@ -58,12 +59,6 @@ def bronze_rows(batch: pa.RecordBatch, frames: Frames, topic_ids: dict[str, str]
         *[batch.column(name) for name in schema.names[len(BRONZE_SCHEMA) :]],
     ]
     return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
-
-
-def has_omitted(batch: pa.RecordBatch) -> bool:
-    """Whether the batch has a record whose value is over the size limit."""
-    name = OMITTED_SCHEMA.names[0]
-    return name in batch.schema.names and batch.column(name).null_count < len(batch)
 
 
 def lineage_rows(records: pa.Table, keys: pa.Array | None) -> pa.Table:

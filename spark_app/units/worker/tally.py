@@ -77,7 +77,7 @@ class Tally:
         report.bronze += records.num_rows
         report.value_bytes += records.column("value").nbytes
         newest = pc.max(records.column("timestamp")).cast(pa.int64()).as_py()
-        if newest is not None:
+        if newest is not None and newest >= 0:  # Kafka gives -1 ms to a record without a time
             report.newest = max(report.newest or newest, newest)
         report.merge(Report(spans=table_rows.spans(records)))
 
