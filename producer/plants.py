@@ -13,7 +13,7 @@ from typing import Any
 from producer.faults import Edit
 
 _ENTRY = re.compile(r"(?P<kind>[^=,\s]+)=(?P<share>\d+(?:\.\d+)?)")
-_AHEAD_S = 10 * 365 * 86_400
+_DAY_S = 86_400
 _ROUNDING = 1e-9  # shares such as 0.7, 0.2 and 0.1 do not add up to 1 exactly
 
 
@@ -33,15 +33,19 @@ def _name_test_device(message: Any) -> None:
     message.device_id = f"test-{message.device_id}"
 
 
-def _move_ahead(message: Any) -> None:
-    message.event_timestamp.seconds += _AHEAD_S
+def _move(seconds: int) -> Edit:
+    def edit(message: Any) -> None:
+        message.event_timestamp.seconds += seconds
+
+    return edit
 
 
 PLANTS: dict[str, Plant] = {
     "no_player": Plant("gamer_id is empty", _empty("gamer_id")),
     "no_device": Plant("device_id is empty", _empty("device_id")),
     "test_device": Plant("device_id begins with test-", _name_test_device),
-    "future_time": Plant("event_timestamp is ten years ahead", _move_ahead),
+    "late_time": Plant("event_timestamp is a day behind", _move(-_DAY_S)),
+    "future_time": Plant("event_timestamp is ten years ahead", _move(10 * 365 * _DAY_S)),
 }
 
 

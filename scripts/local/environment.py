@@ -13,7 +13,7 @@ from scripts.local.options import DEMO, SETTINGS_VARIABLE, TOPIC, Options
 RETENTION_HOURS = 24
 RETENTION_BYTES = 1 << 30  # for the whole topic, so that a night at full rate does not fill a laptop's disk
 PARTITIONS = 4
-PLANTS = "no_player=0.005,test_device=0.005,future_time=0.005"  # as in .env: each breaks one of the demo's rules
+PLANTS = "no_player=0.005,test_device=0.005,late_time=0.005"  # as in .env: each breaks one of the demo's rules
 LOOPBACK = "127.0.0.1,localhost"
 
 

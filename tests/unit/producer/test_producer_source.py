@@ -204,6 +204,8 @@ def value_of(kind: str, message: Any) -> Any:
     """The value that a kind of rule failure changes, and whether it is wrong."""
     if kind == "future_time":
         return message.event_timestamp.ToSeconds(), message.event_timestamp.ToSeconds() > 1767225600 + 86_400
+    if kind == "late_time":
+        return message.event_timestamp.ToSeconds(), message.event_timestamp.ToSeconds() < 1767225600 - 86_000
     if kind == "no_player":
         return message.gamer_id, message.gamer_id == ""
     return message.device_id, message.device_id == "" if kind == "no_device" else message.device_id[:5] == "test-"
@@ -222,7 +224,8 @@ def test_a_planted_record_differs_in_the_named_value_alone(kind: str, version: i
     assert (value_of(kind, before)[1], value_of(kind, after)[1]) == (False, True)
     names = [field.name for field in before.DESCRIPTOR.fields]
     changed = [name for name in names if str(getattr(before, name)) != str(getattr(after, name))]
-    assert changed == [{"no_player": "gamer_id", "future_time": "event_timestamp"}.get(kind, "device_id")]
+    fields = {"no_player": "gamer_id", "future_time": "event_timestamp", "late_time": "event_timestamp"}
+    assert changed == [fields.get(kind, "device_id")]
 
 
 def test_planting_changes_no_other_record() -> None:
