@@ -170,14 +170,22 @@ class RenamedFields:
     def __init__(self, schemas: Schemas):
         self._columns: dict[str, set[str]] = defaultdict(set)
         self._column_of: dict[str, dict[str, str]] = defaultdict(dict)
+        self._inside: dict[tuple[str, str], str] = {}  # message and column -> the message in it
         for message, decoded in schemas.both_forms():
-            self._add(message, decoded)
+            self._add(message, decoded, set())
 
-    def _add(self, message: Descriptor, decoded: Descriptor) -> None:
+    def _add(self, message: Descriptor, decoded: Descriptor, seen: set[str]) -> None:
+        """`seen` are the messages that contain it, and others that were added with them."""
         name, columns = message.full_name, names_of(decoded, set(RESERVED))
+        seen.add(name)
         self._columns[name] |= set(columns.values())
         there = {column.lower() for column in self._columns[name]} | RESERVED
         for field in message.fields:
+            inner, other = field.message_type, decoded.fields_by_number[field.number].message_type
+            if inner is not None and other is not None:
+                self._inside[name, columns[field.number]] = inner.full_name
+                if inner.full_name not in seen:
+                    self._add(inner, other, seen)
             if field.name.lower() not in there:
                 self._column_of[name].setdefault(field.name, columns[field.number])
 
@@ -195,12 +203,17 @@ class RenamedFields:
         Args:
             columns: those that the table has by now.
         """
-        kinds = [message.rpartition("/")[2].partition("#")[0] for message in messages]
+        kinds = [*map(_full_name, messages)]
         sent = [column for kind in kinds for column in self._columns.get(kind, ())]
         renamed: dict[str, str] = {}
         for kind in kinds:
             renamed = self._column_of.get(kind, {}) | renamed
         return self._meant(name, [*columns, *sent], renamed)
+
+    def inside(self, messages: Iterable[str], column: str) -> list[str]:
+        """The messages in a column of the rows of these message types."""
+        keys = ((_full_name(message), column) for message in messages)
+        return [self._inside[key] for key in keys if key in self._inside]
 
     @staticmethod
     def _meant(name: str, columns: Iterable[str], renamed: Mapping[str, str]) -> str:
@@ -213,3 +226,8 @@ class RenamedFields:
         """Name of a field in lower case -> its column, of all messages."""
         every = [pair for names in self._column_of.values() for pair in names.items()]
         return {name.lower(): column for name, column in reversed(every)}
+
+
+def _full_name(message: str) -> str:
+    """That of a message type."""
+    return message.rpartition("/")[2].partition("#")[0]

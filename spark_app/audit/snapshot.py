@@ -261,19 +261,16 @@ class Snapshot:
     def path_of(self, silver: Table, name: str) -> tuple[str, ...]:
         """The path to the column, or the field inside one, that a setting calls by this name; () = there is none."""
         found: list[str] = []
-        inside = pa.struct(list(silver.schema))
-        for part in [name] if self._column_of(silver, name) in silver.schema.names else name.split("."):
+        inside, kinds = pa.struct(list(silver.schema)), self.messages.get(silver.name, ())
+        whole = self.renamed.column_in_table(kinds, name, silver.schema.names)
+        for part in [name] if whole in silver.schema.names else name.split("."):
             names = [field.name for field in inside] if pa.types.is_struct(inside) else []
-            column = next((one for one in names if one.lower() == part.lower()), "")
-            column = part if part in names else column if found else self._column_of(silver, part)
+            column = self.renamed.column_in_table(kinds, part, names)
             if column not in names:
                 return ()
             found.append(column)
-            inside = inside.field(column).type
+            inside, kinds = inside.field(column).type, self.renamed.inside(kinds, column)
         return tuple(found)
-
-    def _column_of(self, silver: Table, name: str) -> str:
-        return self.renamed.column_in_table(self.messages.get(silver.name, ()), name, silver.schema.names)
 
     def silver(self) -> dict[str, Table]:
         return {name: table for name, table in self.tables.items() if self.layout.is_silver(name)}
