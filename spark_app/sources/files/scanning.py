@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from spark_app.lake.files.beneath import NotRegular
 from spark_app.lake.files.store_errors import is_store_error
 from spark_app.model.errors import first_message_line
 from spark_app.sources.files.columns import SourceColumns, is_list
-from spark_app.sources.files.folder import Changed, Listed, NotRegular, SourceFolder
+from spark_app.sources.files.folder import Changed, Listed, SourceFolder
 from spark_app.sources.files.memory import made_within_limit
 
 if TYPE_CHECKING:

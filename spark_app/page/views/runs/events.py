@@ -20,7 +20,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "settings": ("settings",),
     "requests": ("request",),
     "alerts": ("alert",),
-    "schemas": ("schema_resolved", "schema_refused", "schema_waiting", "schema_changed"),
+    "schemas": ("schema_resolved", "schema_refused", "schema_waiting", "schema_changed", "wire_type"),
     "tables": ("table_admitted", "columns_added", "paused"),
     "followers": ("follower", "gap"),
     "files": ("file",),
