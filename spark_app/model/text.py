@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Iterable
 
 
 def one_line(text: str) -> str:
@@ -21,7 +21,12 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def near(name: str, known: Collection[str]) -> str:
-    """Which of the known names a wrong one may be."""
-    close = difflib.get_close_matches(name, known, n=3) or sorted(known)[:5]
-    return f"there is {', '.join(close)}" if close else "there is none"
+def near(name: str, known: Iterable[str], most: int = 3) -> str:
+    """Which of the known names a wrong one may be; case does not count where none is near."""
+    names = sorted(set(known))
+    folded = {one.casefold(): one for one in names}
+    close = difflib.get_close_matches(name, names, most)
+    close = close or [folded[one] for one in difflib.get_close_matches(name.casefold(), folded, most)]
+    if close or not names:
+        return f"did you mean {' or '.join(close)}?" if close else "there is none"
+    return f"there are {', '.join(names[:5])}{' and others' if len(names) > 5 else ''}"

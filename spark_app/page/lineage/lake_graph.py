@@ -5,7 +5,6 @@ The reasons: docs/decisions/lineage.md.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import time
 from collections import Counter, defaultdict
@@ -23,6 +22,7 @@ from spark_app.lake.lake import Lake
 from spark_app.model.catalog import SchemaKey, read_schema_key
 from spark_app.model.errors import ConfigurationError, ContractError, UsageError
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
+from spark_app.model.text import near
 from spark_app.page.lineage.columns import (
     Shape,
     bronze_edges,
@@ -178,9 +178,7 @@ class LakeGraph:
         return graph
 
     def _unknown(self, table: str) -> UsageError:
-        near = difflib.get_close_matches(table, self.overview().names(), n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else "`lineage` without a table names those of the lake"
-        return UsageError(f"the lake has no table {table[:100]}; {hint}")
+        return UsageError(f"the lake has no table {table[:100]}; {near(table, self.overview().names())}")
 
     def column_of(self, graph: Graph, table: str, column: str) -> Endpoint:
         """A column of the table, or of a struct in it, as the table spells it.
@@ -193,10 +191,8 @@ class LakeGraph:
         """
         known = {edge.target.column.casefold(): edge.target.column for edge in graph.edges if edge.target.node == table}
         if not column or column.casefold() not in known:
-            near = [known[name] for name in difflib.get_close_matches(column.casefold(), sorted(known), n=3)]
-            hint = f"did you mean {' or '.join(near)}?" if near else f"`lineage {table}` names its columns"
-            if column in graph.nodes[table].details.get("dropped", ()):
-                hint = "the projection of its rows drops it"
+            is_dropped = column in graph.nodes[table].details.get("dropped", ())
+            hint = "the projection of its rows drops it" if is_dropped else near(column, known.values())
             raise UsageError(f"{table} has no column {column[:100]}; {hint}")
         return Endpoint(table, known[column.casefold()])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from spark_app.lake.files.storage import Storage
 from spark_app.model.definitions import MAX_EXPECTATIONS, Expectation
 from spark_app.model.errors import ConfigurationError, UsageError
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
+from spark_app.model.text import near
 from spark_app.recovery.backtest.history import History
 from spark_app.recovery.backtest.kept_out import BronzeDecoder, Records
 from spark_app.recovery.backtest.outcomes import COORDINATES, Outcomes, TableOutcome
@@ -82,9 +82,7 @@ def _moment(since: float) -> datetime.datetime:
 def _refuse_unknown(names: Sequence[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(known))}"
-            raise UsageError(f"the settings have no expectation {name}; {hint}")
+            raise UsageError(f"the settings have no expectation {name}; {near(name, known)}")
 
 
 class _Backtester:

@@ -7,7 +7,6 @@ The reasons: docs/decisions/expectations.md.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 import re
@@ -22,7 +21,7 @@ from spark_app.model.columns import Aliases, aliased_fields
 from spark_app.model.definitions import MAX_CHARACTERS, Expectation
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
-from spark_app.model.text import one_line
+from spark_app.model.text import near, one_line
 from spark_app.tables.sql.engine import connection, short_message, type_of_expression
 from spark_app.tables.sql.names import parameters_of, write_columns
 from spark_app.tables.sql.pure_functions import LIST_AGGREGATES, problem_of, problem_of_list_aggregate
@@ -147,10 +146,7 @@ def unknown_column(column: str, known: list[str]) -> str:
     """Why a name is no column, with those that are spelled much like it."""
     if column.lower() in VALUE_WORDS:
         return f"{column} is no column, and a check may not read the clock or the session"
-    by_name = {name.lower(): name for name in known}
-    close = [by_name[name] for name in difflib.get_close_matches(column.lower(), by_name, n=3)]
-    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known[-5:])} and others"
-    return f"no column has the name {column[:60]}; {hint}"
+    return f"no column has the name {column[:60]}; {near(column, known)}"
 
 
 def _check_characters(check: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from spark_app.model.text import near
 from spark_app.tables.sql.engine import connection
 
 # Functions that DuckDB calls consistent, or macros of such, although something else than their arguments decides what
@@ -61,8 +61,7 @@ def problem_of(name: str, columns_in: Callable[[str], set[str]]) -> str | None:
     name = name.lower()
     overloads = _functions().get(name)
     if not overloads:
-        close = difflib.get_close_matches(name, _names(), n=3)
-        return f"there is no function {name}()" + (f"; did you mean {' or '.join(close)}?" if close else "")
+        return f"there is no function {name}(); {near(name, _names())}"
     reason = next((reason for pattern, reason in DENIED if re.fullmatch(pattern, name)), None)
     if reason:
         return f"{name}() {reason}; a check may depend on the row alone"

@@ -253,7 +253,7 @@ def test_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     lake.take(batch_of([event("uno", "a", GROWN)]))
     with pytest.raises(UsageError, match="has no table silver_unno_events; did you mean silver_uno"):
         run(tmp_path, "silver_unno_events", monkeypatch=monkeypatch)
-    with pytest.raises(UsageError, match=r"has no table \\x1b; `lineage` without a table names those of the lake"):
+    with pytest.raises(UsageError, match=r"has no table \\x1b; there are bronze_events, silver_uno_events"):
         run(tmp_path, "\x1b", monkeypatch=monkeypatch)
     for name in ("app", GOLD, "topic:t", "message:Event", "quarantine_events", ".x"):
         with pytest.raises(UsageError, match="has no table"):

@@ -20,11 +20,11 @@ from tests.support.statuses import write_status
 @pytest.mark.parametrize(
     ("rule", "says"),
     [
-        ({"when": "age > 60"}, "alerts.rules.x.when: there is no age; there is age_s"),
-        ({"when": "silent_s('unoo') > 60"}, "alerts.rules.x.when: there is no table unoo; there is uno"),
+        ({"when": "age > 60"}, "alerts.rules.x.when: there is no age; did you mean age_s"),
+        ({"when": "silent_s('unoo') > 60"}, "alerts.rules.x.when: there is no table unoo; did you mean uno"),
         (
             {"when": "failure_rate('sane') > 0.1"},
-            "alerts.rules.x.when: there is no expectation sane; there is sane_time",
+            "alerts.rules.x.when: there is no expectation sane; did you mean sane_time",
         ),
         ({"when": "quarantine_of('x') > 1"}, "alerts.rules.x.when: there is no cause x"),
         ({"sql": "select 1"}, "alerts.rules.x.sql: it must give one column, true or false"),
@@ -101,7 +101,7 @@ def test_a_table_that_is_not_there_yet_is_waited_for(lake: Lake, capsys: pytest.
     checks.step(1.0)
     checks.step(2.0)
     assert checks.holds("x") is None
-    assert capsys.readouterr().err.count("there is no table gold_dos_agg; there is gold_uno_agg") == 1
+    assert capsys.readouterr().err.count("there is no table gold_dos_agg; did you mean gold_uno_agg") == 1
     write_deltalake(lake.storage.uri("gold_dos_agg"), pa.table({"session_count": [5]}))
     checks.step(3.0)
     assert checks.holds("x") is True

@@ -148,7 +148,9 @@ def test_errors_are_in_the_words_of_duckdb(lake: SmallLake) -> None:
     assert why(lake, "SELECT\n FROM FROM").startswith("Parser Error")
     assert "LINE 1: SELECT nope" in why(lake, f"SELECT nope FROM {UNO}")
     assert "Could not convert string 'x'" in why(lake, f"SELECT 1 FROM {UNO} WHERE latency_ms = 'x'")
-    assert why(lake, "SELECT * FROM silver_un_events").startswith(f"there is no table silver_un_events; there is {UNO}")
+    assert why(lake, "SELECT * FROM silver_un_events").startswith(
+        f"there is no table silver_un_events; did you mean {UNO}"
+    )
     assert "nested" in why(lake, f"SELECT {'NOT ' * 900}true")
 
 
