@@ -4,6 +4,7 @@ It serves ./scripts/protolake, and the scripts of single commands.
 """
 
 import argparse
+import json
 import os
 import sys
 import tomllib
@@ -11,12 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scripts.local import java, lakes
+from scripts.local.artifacts import ROOT
 from scripts.local.downloads import ensure
 from scripts.local.environment import without_proxy
 from scripts.local.errors import LocalError
 from scripts.local.options import LAKE_VARIABLE, SETTINGS_VARIABLE, lake_of
 
 WITHOUT_LAKE = {"settings"}
+STARTS = {"run", "page", "spark-master", "spark-worker"}  # not beside a stack
+STATE = ROOT / "local"  # of a stack that names no other folder
 WITH_SPARK = {"run", "doctor", "replay", "rebuild", "shell", "spark-master", "spark-worker"}
 
 
@@ -42,17 +46,32 @@ def spark_variables() -> dict[str, str]:
 
 
 def lake_variable(arguments: Sequence[str]) -> dict[str, str]:
-    """The lake of the environment, of the command's settings file, or of this clone; `--lake` is an option of the
-    command itself. A lake in a store that a stack has started comes with what reaches the store."""
+    """The lake of the environment, of the command's settings file, of the stack that was started last, or of this
+    clone; `--lake` is an option of the command itself. A lake in a store that a stack has started comes with what
+    reaches the store."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--settings", default=os.environ.get(SETTINGS_VARIABLE))
     parser.add_argument("--lake")
     try:
-        given = parser.parse_known_args(arguments)[0]
-        lake = lake_of(tomllib.loads(Path(given.settings).read_text()) if given.settings else {}, os.environ)
+        given, others = parser.parse_known_args(arguments)
+        if others[:1] == ["settings"]:  # `settings FILE`
+            given.settings = next((one for one in others[1:] if not one.startswith("-")), given.settings)
+        named = tomllib.loads(Path(given.settings).read_text()) if given.settings else {}
+        noted = "" if given.lake or not {*arguments[:1]}.isdisjoint(STARTS) else _noted()
+        lake = lake_of(named, os.environ, noted)
     except (argparse.ArgumentError, OSError, ValueError, TypeError, AttributeError):
         return {}  # the command itself says what is wrong with its settings file
+    if noted == lake != str(ROOT / "lake"):
+        print(f"{arguments[0]}: the lake {lake} of the stack that was started last in {STATE}", file=sys.stderr)
     return {LAKE_VARIABLE: lake} | _store_variables(arguments, given.lake or lake, given.settings)
+
+
+def _noted() -> str:
+    """The lake of the stack that runs, or ran last, in `STATE`; "" if there was none."""
+    try:
+        return str(json.loads((STATE / "run" / "options.json").read_text())["lake"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _store_variables(arguments: Sequence[str], lake: str, file: str | None) -> dict[str, str]:

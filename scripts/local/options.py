@@ -142,9 +142,10 @@ def _registry_of_files(given: argparse.Namespace, registry: str | None) -> str:
     return registry
 
 
-def lake_of(named: Mapping[str, Any], user: Mapping[str, str]) -> str:
-    """The lake where no --lake is given: that of the environment, of the settings file, or of this clone."""
-    return os.fspath(user.get(LAKE_VARIABLE) or named.get("lake", {}).get("path") or str(ROOT / "lake"))
+def lake_of(named: Mapping[str, Any], user: Mapping[str, str], noted: str = "") -> str:
+    """The lake where no --lake is given: that of the environment, of the settings file, of the stack that was started
+    last, or of this clone."""
+    return os.fspath(user.get(LAKE_VARIABLE) or named.get("lake", {}).get("path") or noted or str(ROOT / "lake"))
 
 
 def _address(lake: str, given: argparse.Namespace, settings: "Settings", starts_store: bool) -> StorageAddress:

@@ -35,7 +35,7 @@ PARTITIONS = 16  # of a chunk
 SNAPSHOT_TIMEOUT_S = 30.0  # for a moment between two units
 
 GONE = "offsets of {}/{} are no longer in Kafka"
-MADE_AGAIN = "topic {topic} was deleted and recreated: its records in the lake are compared with bronze instead"
+MADE_AGAIN = "topic {topic} was deleted and recreated, or this is another Kafka: its records are compared with bronze"
 NO_TOPIC = "Kafka has no topic {topic}: its records in the lake are compared with bronze instead"
 
 

@@ -5,17 +5,18 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
 from spark_app.model.errors import ConfigurationError
+from spark_app.model.text import near
 from spark_app.settings import renamed
 from spark_app.settings.connections import Section
 from spark_app.settings.models import PREFIX, ExpectationSettings, Settings
@@ -41,11 +42,16 @@ NAMED: dict[str, tuple[type[Section], str, dict[str, Any], str]] = {
 WITH_ADDRESSES = {"registry.url", "kafka.oauth_token_url", "alerts", "alerts.webhook"}  # which may contain a password
 
 
-def load(path: str | Path | None = None, on_renamed: Callable[[Found], None] = lambda found: None) -> Settings:
+def load(
+    path: str | Path | None = None,
+    on_renamed: Callable[[Found], None] = lambda found: None,
+    base: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> Settings:
     """The settings from `path` (TOML; None = defaults) and the environment.
 
     Args:
         on_renamed: called with the old names in use, if there are any.
+        base: section -> values of settings that neither the file nor the environment names.
 
     Raises:
         ConfigurationError: a key or value is not valid; the text names the key.
@@ -55,8 +61,11 @@ def load(path: str | Path | None = None, on_renamed: Callable[[Found], None] = l
     found |= renamed.in_environment({name.lower(): text for name, text in os.environ.items()}, PREFIX)[1]
     for section in values:
         if section not in Settings.model_fields:
-            raise ConfigurationError(f"{section}: no such section in {path}; {_like(section, Settings.model_fields)}")
+            raise ConfigurationError(f"{section}: no such section in {path}; {near(section, Settings.model_fields, 1)}")
     _refuse_unknown_variables()
+    for section, given in base.items():
+        own = values.get(section, {})
+        values[section] = {**given, **own} if isinstance(own, dict) else own
     try:
         settings = Settings(**values)
     except ValidationError as error:
@@ -142,7 +151,7 @@ def _refuse_unknown_variables() -> None:
     ours = [n for n in os.environ if n.upper().startswith(starts) or (n.upper().startswith(PREFIX) and "__" in n)]
     for name in ours:
         if not any(name.upper() == k or name.upper().startswith(f"{k}__") for k in known):
-            raise ConfigurationError(f"{name}: no such setting; {_like(name.upper(), known)}")
+            raise ConfigurationError(f"{name}: no such setting; {near(name.upper(), known, 1)}")
 
 
 def sections() -> dict[str, type[Section]]:
@@ -160,15 +169,9 @@ def _explain(error: Any, found: Found) -> str:
         named = NAMED.get(str(location[0])) if len(location) > 2 else None
         own = [f"{location[0]}.{location[1]}.{field}" for field in named[0].model_fields] if named else []
         known = [f"{section}.{name}" for section, model in sections().items() for name in model.model_fields]
-        return f"{key}: no such setting; {_like(key, [*known, *own])}"
+        return f"{key}: no such setting; {near(key, [*known, *own], 1)}"
     got = "" if key in WITH_ADDRESSES else f", got {_start(error['input'])!r}"
     return f"{key}{old}: {error['msg']}{got}"
-
-
-def _like(name: str, known: Iterable[str]) -> str:
-    """A suggestion for a misspelt name."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]}?" if close else "`protolake settings` lists all"
 
 
 def _start(value: Any) -> str:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class Stage:
         self.lake = folder / "lake"
         self._in_bucket = objects.address(topic, self.lake) if objects else None
         self.topic = topic
-        self.brokers = kafka.bootstrap
+        self.brokers, self.registry = kafka.bootstrap, registry
         self.log = folder / "app.log"
         self.acks = folder / "acks.jsonl"
         found, jars = java.find(), ensure("spark")
@@ -130,12 +130,23 @@ class Stage:
             kill(app)
 
     def command(
-        self, *arguments: str, stdin: str | None = None, timeout: float = HANGS_S, **settings: str
+        self,
+        *arguments: str,
+        stdin: str | None = None,
+        timeout: float = HANGS_S,
+        without: Collection[str] = (),
+        **settings: str,
     ) -> subprocess.CompletedProcess[str]:
-        """Run another command on the same lake, such as `replay`; `stdin` is its input."""
+        """Run another command on the same lake, such as `replay`.
+
+        Args:
+            stdin: its input.
+            without: settings of the stage that the command does not get.
+        """
+        env = self._environment(settings)
         return subprocess.run(
             [sys.executable, "-m", "spark_app", *arguments],
-            env=self._environment(settings),
+            env={name: value for name, value in env.items() if name.removeprefix("PROTOLAKE_") not in without},
             cwd=ROOT,
             input=stdin,
             capture_output=True,

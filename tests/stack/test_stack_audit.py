@@ -12,6 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
+from scripts.local.kafka import Kafka
 from spark_app.model.errors import ExitCode
 from tests.chaos.stage import Stage, kill, wait_until
 
@@ -81,3 +82,28 @@ def test_servers_that_are_not_there_end_with_their_code(new_stage: Callable[...,
     assert stage.drain() == [ExitCode.DONE]
     done = stage.command("audit", KAFKA__BROKERS="127.0.0.1:1")
     assert (done.returncode, "127.0.0.1:1 did not answer" in done.stderr) == (ExitCode.UNREACHABLE, True)
+
+
+def test_commands_ask_the_servers_of_the_last_start_and_never_another_kafka(
+    new_stage: Callable[..., Stage], tmp_path: Path
+) -> None:
+    stage = new_stage(EXPECTATIONS='{"plausible": {"check": "gamer_id <> \'\'", "action": "warn"}}')
+    stage.produce(200)
+    assert stage.drain() == [ExitCode.DONE]
+    bare = ("KAFKA__BROKERS", "KAFKA__TOPIC", "REGISTRY__URL", "EXPECTATIONS")
+    for command, said in (
+        ("audit", "clean"),
+        ("doctor", "nothing is wrong"),
+        ("expect", "plausible"),
+        ("rebuild", "rows"),
+    ):
+        done = stage.command(command, *(["check"] if command == "expect" else []), without=bare)
+        assert (done.returncode, said in done.stdout) == (ExitCode.DONE, True), (done.stdout, done.stderr)
+        assert f"protolake: kafka {stage.brokers} and registry http" in done.stderr
+    with Kafka(tmp_path / "other") as other:
+        stranger = Stage(tmp_path / "stranger", other, stage.registry, stage.topic)
+        stranger.produce(200)
+        done = stage.command("audit", KAFKA__BROKERS=other.bootstrap)
+        assert (done.returncode, "or this is another Kafka" in done.stdout) == (ExitCode.DONE, True), done.stdout
+        done = stage.command("doctor", KAFKA__BROKERS=other.bootstrap)
+        assert (done.returncode, "or kafka.brokers is another Kafka" in done.stdout) == (ExitCode.LOSS, True)

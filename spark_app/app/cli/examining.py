@@ -36,7 +36,7 @@ def status(
     ] = False,
 ) -> None:
     """Show lag, last batch and tables, and why the app waits or is held."""
-    own = Lake(load(settings, lake, quiet=True).lake_address)
+    own = Lake(load(settings, lake, quiet=True, beside=False).lake_address)
     value = read_json(own.storage, own.status)
     trouble = problem(value)
     if value is None and own.storage.exists(own.status):

@@ -10,10 +10,12 @@ from typing import Annotated
 
 import typer
 
-from spark_app.model.errors import UsageError
-from spark_app.model.log import log
+from spark_app.followers.events.settings_event import last_settings
+from spark_app.lake.lake import Lake
+from spark_app.model.errors import ConfigurationError, UsageError
+from spark_app.model.log import log, print_line
 from spark_app.settings import config
-from spark_app.settings.models import Settings
+from spark_app.settings.models import PREFIX, Settings
 
 SettingsFile = Annotated[
     Path | None, typer.Option("--settings", help="TOML file; `protolake settings` shows what it may have")
@@ -21,18 +23,36 @@ SettingsFile = Annotated[
 LakeFolder = Annotated[
     str | None, typer.Option("--lake", help="folder or address of the lake, instead of the setting lake.path")
 ]
+ADDRESSES = (("kafka", "brokers"), ("registry", "url"))
 AsJson = Annotated[bool, typer.Option("--json", help="the result as JSON")]
 
 
-def load(path: Path | None, lake: str | None, quiet: bool = False) -> Settings:
-    """The settings in force. One log line names those that have a new name, unless it is to be quiet.
+def load(path: Path | None, lake: str | None, quiet: bool = False, beside: bool = True) -> Settings:
+    """The settings in force. Unless it is to be quiet, one log line names those that have a new name, and one line says
+    where the addresses are those of the last start of the lake.
+
+    Args:
+        beside: what neither the file nor the environment sets is as at that start; with a file, the addresses alone.
 
     Raises:
         ConfigurationError: names the key and what is wrong with it.
     """
     if lake is not None:
         os.environ["PROTOLAKE_LAKE__PATH"] = lake if "://" in lake else os.path.abspath(lake)
-    return config.load(path, (lambda _: None) if quiet else _warn_of_old_names)
+    own = config.load(path, (lambda _: None) if quiet else _warn_of_old_names)
+    found = Lake(own.lake_address)
+    if not beside or not (kept := last_settings(found)):
+        return own
+    if path or os.environ.get(f"{PREFIX}SETTINGS"):
+        kept = {section: {key: kept[section][key]} for section, key in ADDRESSES}
+    try:
+        loaded = config.load(path, base=kept)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{error}; so at the last start of {found.uri}: name a file with --settings") from None
+    if not quiet and (loaded.kafka.brokers, loaded.registry.url) != (own.kafka.brokers, own.registry.url):
+        where = f"kafka {loaded.kafka.brokers} and registry {loaded.registry.url}"
+        print_line(f"protolake: {where}, as at the last start of {found.uri}")
+    return loaded
 
 
 def _warn_of_old_names(found: dict[str, str]) -> None:
@@ -40,10 +60,10 @@ def _warn_of_old_names(found: dict[str, str]) -> None:
     log.warning("settings have new names, and the old ones still work", renamed=renamed)
 
 
-def load_to_write(path: Path | None, lake: str | None) -> Settings:
+def load_to_write(path: Path | None, lake: str | None, beside: bool = True) -> Settings:
     """The settings of a command that writes: from here on this process, its JVM and their workers open what they make
     to nobody whom the settings leave out."""
-    loaded = load(path, lake)
+    loaded = load(path, lake, beside=beside)
     os.umask(int(loaded.lake.umask, 8))
     return loaded
 

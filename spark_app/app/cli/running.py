@@ -37,7 +37,7 @@ def run(
     """Ingest records from Kafka, or from files, into bronze, silver and gold."""
     stays_up = config.should_hold(settings)
     try:
-        loaded = load_to_write(settings, lake)
+        loaded = load_to_write(settings, lake, beside=False)
         stays_up = loaded.run.hold
         log.set_level(loaded.run.log_level)
         code, reason = _run(loaded, available_now, land_only, accept_loss, accept_gap)
@@ -59,7 +59,7 @@ def page(
     ] = False,
 ) -> None:
     """Serve a page about the lake over HTTP, with metrics and alerts, also while the app is down."""
-    loaded = load_to_write(settings, lake)
+    loaded = load_to_write(settings, lake, beside=False)
     log.set_level(loaded.run.log_level)
     if prepare:
         from spark_app.page.files import make_folders

@@ -1,4 +1,5 @@
-"""The differences between the settings of this start and those of the one before: the audit log of settings."""
+"""The settings of the last start, which commands beside the app use, and their differences to those of the one before:
+the audit log of settings."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from spark_app.settings.models import Settings
 # Secrets are in files, which settings name. The values of these settings are nobody's business either: the address of a
 # webhook often is a secret, although it should then be in a file.
 CONCEALED = {"kafka.sasl_username", "kafka.oauth_extensions", "registry.username", "alerts.webhook"}
+OF_PROCESS = {"lake.path", "spark.master", "spark.auth_secret_file"}  # a cluster may have ended with its stack
 MOST_NAMED = 200
 
 
@@ -32,10 +34,24 @@ def settings_event(lake: Lake, settings: Settings) -> Event:
 
 
 def keep_settings(lake: Lake, settings: Settings) -> None:
-    """Store the settings, with which those of the next start are compared."""
+    """Store the settings, for `last_settings` and the next `settings_event`."""
     now = _flat(settings)
     if read_json(lake.storage, lake.settings) != now:
         write_durably(lake.storage, lake.settings, json.dumps(now, indent=0), "settings")
+
+
+def last_settings(lake: Lake) -> dict[str, Any]:
+    """Section -> settings of the last start without concealed ones and those of its process; empty without a start."""
+    found = dict[str, Any]()
+    for name, value in (read_json(lake.storage, lake.settings) or {}).items():
+        is_of_store = name.startswith("store.") and not lake.storage.is_local  # who reads it has reached it otherwise
+        if "." in name and not is_of_store and name not in CONCEALED | OF_PROCESS:
+            *path, last = name.split(".", 2 if name.startswith("spark.options.") else -1)
+            inner = found
+            for part in path:
+                inner = inner.setdefault(part, {})
+            inner[last] = value
+    return found
 
 
 def _flat(settings: Settings) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def describe(gaps: list[Gap]) -> str:
         what = "Kafka's log ends before offsets that were already ingested, so new records would reuse these offsets"
         return f"{what}: {named}. Start a new lake: ./scripts/run --fresh keeps the old one"
     again = sorted({gap.topic for gap in gaps if gap.reason == Reason.MADE_AGAIN})
-    why = f" (topic {', '.join(again)} was deleted and recreated)" if again else ""
+    why = f" (topic {', '.join(again)} was deleted and recreated, or kafka.brokers is another Kafka)" if again else ""
     remedy = "start once with `run --accept-loss`: it lists them in lost_events and continues after them"
     return f"Kafka no longer has records that were not ingested{why}: {named}. Restore them, or {remedy}"
 

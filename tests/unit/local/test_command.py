@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from scripts.local import command
 from scripts.local.artifacts import ROOT
+from scripts.local.bump import note
 from scripts.local.command import lake_variable
+from scripts.local.options import parse
 
 
 def run(script: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -38,9 +41,28 @@ def test_a_settings_file_may_name_the_lake(tmp_path: Path, monkeypatch: pytest.M
     file.write_text('[lake]\npath = "/lakes/orders"\n')
     arguments = ["status", *form.format(file).split()]
     assert lake_variable(arguments) == {"PROTOLAKE_LAKE__PATH": "/lakes/orders"}
+    assert lake_variable(["settings", "--check", str(file)]) == {"PROTOLAKE_LAKE__PATH": "/lakes/orders"}
+    monkeypatch.setattr(command, "STATE", tmp_path)
     assert lake_variable(["status"]) == {"PROTOLAKE_LAKE__PATH": str(ROOT / "lake")}
     monkeypatch.setenv("PROTOLAKE_LAKE__PATH", "/lakes/other")
     assert lake_variable(arguments) == {"PROTOLAKE_LAKE__PATH": "/lakes/other"}
+
+
+def test_a_command_takes_the_lake_of_the_stack_that_was_started_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PROTOLAKE_LAKE__PATH", raising=False)
+    monkeypatch.setattr(command, "STATE", tmp_path)
+    of_clone, of_stack = ({"PROTOLAKE_LAKE__PATH": str(path)} for path in (ROOT / "lake", tmp_path / "orders"))
+    assert lake_variable(["audit"]) == of_clone
+    (tmp_path / "run").mkdir()
+    note(parse(["--state", str(tmp_path), "--lake", str(tmp_path / "orders")]))
+    assert lake_variable(["audit"]) == of_stack
+    assert capsys.readouterr().err.startswith(f"audit: the lake {tmp_path}/orders of the stack")
+    assert lake_variable(["audit", "--lake", "elsewhere"]) == lake_variable(["run"]) == of_clone
+    note(parse(["--state", str(tmp_path)]))
+    assert lake_variable(["audit"]) == of_clone
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("text", ["lake = 3", "[lake]\npath = 3", "no toml", None])

@@ -64,7 +64,7 @@ def test_bad_file_names_the_key(tmp_path: Path, text: str, key: str) -> None:
     [
         ("[kafkaa]\na = 1", "did you mean kafka?"),
         ("[kafka]\nbrokres = 'b'", "did you mean kafka.brokers?"),
-        ("[zzzz]\na = 1", "`protolake settings` lists all"),
+        ("[zzzz]\na = 1", "there are alerts, batch, decode, event, events and others"),
     ],
 )
 def test_an_unknown_key_is_answered_with_one_that_is_like_it(tmp_path: Path, text: str, says: str) -> None:
