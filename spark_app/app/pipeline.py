@@ -36,7 +36,7 @@ from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableErro
 from spark_app.model.events import Event
 from spark_app.model.log import log
 from spark_app.protobuf.schemas.ledger_text import SchemaEvents
-from spark_app.protobuf.schemas.registry import RegistryAccessDenied, RegistryUnreachable
+from spark_app.protobuf.schemas.registry import NoRegistry, RegistryAccessDenied, RegistryUnreachable
 from spark_app.protobuf.schemas.resolver import RETRY_WAIT_S
 from spark_app.recovery.executor import RequestExecutor
 from spark_app.recovery.requests import is_rebuilding
@@ -144,7 +144,8 @@ class Pipeline:
         found: dict[str, Any] = {}
         if self._opened:
             ledger = self._opened.resolver.ledger
-            found |= {"schema_warnings": ledger.warnings(), "paused": self._opened.paused.describe()}
+            found |= {"schema_warnings": ledger.warnings(), "awaited": ledger.awaited()}
+            found["paused"] = self._opened.paused.describe()
             found["references"] = self._opened.projections.joins.references.describe()
             if versions := ledger.versions():
                 found["versions"] = versions
@@ -358,9 +359,10 @@ class Pipeline:
                 return response
             except RegistryAccessDenied as error:
                 self._give_up(f"{what} {where}", error)
-            except (*topics.UNANSWERED, RegistryUnreachable, cluster.MasterUnreachable) as error:
+            except (*topics.UNANSWERED, NoRegistry, RegistryUnreachable, cluster.MasterUnreachable) as error:
                 now = time.monotonic()
-                refused_since = (refused_since or now) if isinstance(error, topics.BrokerAccessDenied) else None
+                is_refusal = isinstance(error, topics.BrokerAccessDenied | NoRegistry)  # also of what only starts
+                refused_since = (refused_since or now) if is_refusal else None
                 if now > deadline or (refused_since is not None and now - refused_since > ACCESS_DENIED_TIMEOUT_S):
                     self._give_up(f"{what} {where}", error)
                 reason = f"{what} {where}: {error}"
@@ -377,3 +379,5 @@ class Pipeline:
         if isinstance(error, topics.BrokerAccessDenied):
             raise ConfigurationError(f"kafka: {where} refuses access: {error}")
         raise UnreachableError(f"{where} did not answer for {seconds:.0f} s ({error}): is it up?")
+        if isinstance(error, NoRegistry):
+            raise ConfigurationError(f"registry.url: {where}: {error}")

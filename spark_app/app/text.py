@@ -60,6 +60,7 @@ def notes(value: Mapping[str, Any]) -> list[str]:
         *(_paused(name, pause) for name, pause in _items(value, "paused")),
         *(_reference(name, one) for name, one in _items(value, "references")),
         *_schema_warnings(value.get("schema_warnings") or {}),
+        *(f"schemas     records wait for {key}: {why}" for key, why in _items(value, "awaited")),
         *_behind(value),
         *_source(value.get("source")),
         *(["executors   {now:,} of {wanted:,} that the load needs".format(**executors)] if executors else []),

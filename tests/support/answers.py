@@ -28,7 +28,7 @@ class Answers(dict[str, tuple[int, Any] | Say]):
     url = ""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__({"/subjects": (200, [])})
         self.asked: list[str] = []
         self.queries: list[str] = []
         self.logins: list[str | None] = []
@@ -44,10 +44,12 @@ class Answers(dict[str, tuple[int, Any] | Say]):
 
 
 @contextmanager
-def serve(certificate: Path | None = None, clients: Path | None = None) -> Iterator[Answers]:
+def serve(
+    certificate: Path | None = None, clients: Path | None = None, answers: Answers | None = None
+) -> Iterator[Answers]:
     """A server until the end of the block; with TLS when there is a certificate, and for those only whose own is by the
     authority in `clients`, when that is given."""
-    answers = Answers()
+    answers = Answers() if answers is None else answers
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -153,6 +153,8 @@ def _troubles(context: PageContext) -> list[str]:
             found.append(f"{name} is paused: {pause_text(pause)}")
     for key, why in sorted(reading.objects("schema_warnings", "stopped").items()):
         found.append(f"Schema {key} is kept out: {why}")
+    for key, why in sorted(reading.objects("awaited").items()):
+        found.append(f"Records wait for schema {key}: {why}")
     for file, why in sorted(reading.objects("source", "named").items()):
         found.append(one_line(f"The file {file} cannot be ingested: {why}"))
     for gold, why in sorted(reading.objects("gold_failed").items()):

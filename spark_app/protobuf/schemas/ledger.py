@@ -181,6 +181,11 @@ class Ledger:
         stopped = {str(e.key): e.detail for e in list(self.entries.values()) if e.is_stopped}
         return {"count": count, "newest": list(itertools.islice(newest, NEWEST_WARNINGS)), "stopped": stopped}
 
+    def awaited(self) -> dict[str, str]:
+        """The first schemas that records wait for -> why. The status thread calls this, too."""
+        waiting = (e for e in list(self.entries.values()) if e.outcome == "waiting" and not e.is_stopped)
+        return {str(e.key): e.detail for e in itertools.islice(waiting, NEWEST_WARNINGS)}
+
     def uncompared(self) -> list[Entry]:
         """The decodable and the stopped schemas that are to be compared with the version before them."""
         return [e for e in list(self.entries.values()) if e.digest and e.comparison == ""]

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaReference
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -54,6 +54,10 @@ class RegistryAccessDenied(RegistryUnreachable):
     def __init__(self, text: str, remedy: str):
         super().__init__(f"{text}: {remedy}")
         self.remedy = remedy
+
+
+class NoRegistry(SchemaLookupError):
+    """Something else than a schema registry responds, or the registry is at another path of the server."""
 
 
 class SchemaNotFound(SchemaLookupError):
@@ -119,16 +123,36 @@ class Registry:
         """schema id -> version of the subject, for the newest `MOST_VERSIONS`; empty if there is no such subject.
 
         Raises:
+            NoRegistry: the text has the address to set.
             RegistryUnreachable
         """
         found: dict[int, int] = {}
         path = f"subjects/{quote(subject, safe='')}/versions"
-        for version in self._list(path, int)[-MOST_VERSIONS:]:
+        if not (versions := self._list(path, int)[-MOST_VERSIONS:]):
+            self.subjects()
+        for version in versions:
             with suppress(SchemaNotFound, SchemaInvalid):  # deleted since the list was read, or over the size limit
                 schema_id = self._get_schema(f"{path}/{version}").schema_id
                 if isinstance(schema_id, int):
                     found.setdefault(schema_id, version)
         return found
+
+    def subjects(self) -> list[str]:
+        """All subjects, which any registry lists; none if the list is too long, or this client has no right to it.
+
+        Raises:
+            NoRegistry: the server has no such list; the text has the address to set.
+        """
+        try:
+            if isinstance(said := self._get("subjects"), list):
+                return list(map(str, said))
+        except (SchemaInvalid, RegistryUnreachable):
+            return []
+        except SchemaNotFound as error:
+            said = error
+        server = "{0.scheme}://{0.netloc}".format(urlsplit(self.url.partition(",")[0]))
+        remedy = f"set it to {server}/apis/ccompat/v7 for Apicurio, else to the address below which /subjects is"
+        raise NoRegistry(f"it answers, but not as a schema registry ({self._clean(str(said))}): {remedy}")
 
     def versions_before(self, subject: str, version: int) -> Iterator[tuple[int, int]]:
         """(version, schema id) of the earlier versions of a subject of the context, the newest first.
@@ -216,7 +240,7 @@ class Registry:
         except HttpError as error:
             message = self._clean(str(error))
             if error.status in NOT_THERE:
-                raise SchemaNotFound(message) from None
+                raise SchemaNotFound(f"HTTP {error.status}: {message}") from None
             raise _unreachable(f"HTTP {error.status}: {message}", error.status) from None
         except TooLarge as error:
             raise SchemaInvalid(str(error)) from None

@@ -43,7 +43,7 @@ class TooLarge(Exception):
 
 
 class HttpError(Exception):
-    """An error response. The text is the registry's message, or the body if it has none."""
+    """An error response, or a success that is not JSON. The text is the registry's message, or what else it says."""
 
     def __init__(self, status: int, message: str):
         super().__init__(message)
@@ -165,7 +165,10 @@ class Client:
             raise ValueError(f"a very long HTTP {response.status}")
         if not response.is_success:
             raise HttpError(response.status, _message(response.body))
-        return json.loads(response.body) if response.body else None
+        try:
+            return json.loads(response.body) if response.body else None
+        except (ValueError, RecursionError):
+            raise HttpError(response.status, _message(response.body)) from None
 
     def _exchange(self, pool: httpcore.ConnectionPool, url: str, login: str) -> http.Answer:
         headers = [("Accept", ACCEPT), ("Accept-Encoding", "identity")]
@@ -174,10 +177,12 @@ class Client:
 
 
 def _message(body: bytes) -> str:
+    text = body.decode(errors="replace")
     try:
         return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return body.decode(errors="replace")
+        title = re.search("<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)
+        return f"a web page, {' '.join(title[1].split())!r}" if title else text
 
 
 def _tls(settings: RegistrySettings, is_used: bool) -> ssl.SSLContext:

@@ -152,7 +152,7 @@ def subjects_of(settings: Settings) -> Subjects:
 
 
 class SchemaResolver:
-    """Resolves schema ids and enters their outcomes in the ledger."""
+    """Resolves schema ids of the registry and enters their outcomes in the ledger."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class SchemaResolver:
         judgement: Judgement = BY_OUTCOME,
     ):
         self.ledger = ledger
-        self._registry = registry
+        self.registry = registry
         self._settings = settings
         self._subjects = subjects
         self._next_try: dict[SchemaKey, float] = {}
@@ -183,7 +183,7 @@ class SchemaResolver:
             RegistryUnreachable
         """
         for subject in self._subjects.configured:
-            versions = self._registry.subject_versions(subject)
+            versions = self.registry.subject_versions(subject)
             self.ledger.set_versions(versions, name_in_context(subject))  # decisions about the new ones need them
             for schema_id in versions:
                 self._resolve_if_open(schema_id)
@@ -227,7 +227,7 @@ class SchemaResolver:
         found: dict[SchemaKey, int] = {}
         for key in list(self._unnamed)[: self._settings.max_unknown_ids_per_batch]:
             try:
-                version = self._subjects.version(self._registry.subjects_of(key))
+                version = self._subjects.version(self.registry.subjects_of(key))
             except RegistryUnreachable:
                 break
             self._unnamed.discard(key)
@@ -353,25 +353,28 @@ class SchemaResolver:
         lookup = self._resolvers.look_up(key)
         wait([lookup], wait_s)
         if not lookup.done():
-            return self.ledger.add_waiting(key, "fetching or compiling it takes long", met_at)
+            return self._wait(key, "fetching or compiling it takes long", met_at)
         try:
             result = self._resolvers.pop_result(key)
         except SchemaInvalid as error:
             self.ledger.add_refused(key, Cause.SCHEMA_INVALID, str(error), met_at)
             log.warning("schema refused", schema=key, reason=str(error))
         except (RegistryUnreachable, CompileUnavailable) as error:
-            self.ledger.add_waiting(key, str(error), met_at)
-            log.warning(
-                "schema cannot be fetched or compiled now, its records are deferred", schema=key, reason=str(error)
-            )
+            self._wait(key, str(error), met_at)
         except SchemaNotFound as error:
             self._handle_not_found(key, str(error), met_at)
         else:
             if self._resolve_before(key, result.before, deadline):
                 self._add_decodable(key, result, met_at)
             else:
-                reason = f"the version before it, schema {result.before}, is not resolved yet"
-                self.ledger.add_waiting(key, reason, met_at)
+                self._wait(key, f"the version before it, schema {result.before}, is not resolved yet", met_at)
+
+    def _wait(self, key: SchemaKey, why: str, met_at: float) -> None:
+        """Enter a schema that is not resolved now; the log has each reason once."""
+        old = self.ledger.entries.get(key)
+        if old is None or old.detail != why:
+            log.warning("records wait for their schema", schema=key, reason=why)
+        self.ledger.add_waiting(key, why, met_at)
 
     def _resolve_before(self, key: SchemaKey, before: SchemaKey | None, deadline: float | None) -> bool:
         """Resolve the version before a schema, whose columns go on. False if that is not possible now; when it is
@@ -432,7 +435,7 @@ class SchemaResolver:
         """A registry that is starting answers 404 for ids that it knows, so wait before giving up."""
         waited = time.time() - met_at
         if waited < self._settings.unknown_id_grace_s:
-            self.ledger.add_waiting(key, detail, met_at)
-            return
-        self.ledger.add_refused(key, Cause.SCHEMA_UNKNOWN, f"not in the registry for {waited:.0f} s", met_at)
+            return self._wait(key, f"the registry says: {detail}", met_at)
+        self.ledger.add_refused(key, Cause.SCHEMA_UNKNOWN, f"not in the registry for {waited:.0f} s: {detail}", met_at)
         log.warning("schema id not found, its records go to quarantine", schema=key, waited_s=round(waited))
+        return None

@@ -10,10 +10,11 @@ import httpcore2 as httpcore
 import pytest
 
 from spark_app.protobuf.schemas.limits import SchemaInvalid, SchemaLimits
-from spark_app.protobuf.schemas.registry import ROOT, Registry, RegistryUnreachable, SchemaNotFound
+from spark_app.protobuf.schemas.registry import ROOT, NoRegistry, Registry, RegistryUnreachable, SchemaNotFound
 from spark_app.settings.connections import RegistrySettings
 from tests.support.answers import Answers, serve
 from tests.support.protos import CAPS, PROTO3
+from tests.support.registries import NOT_FOUND, WEB_PAGE, broker, serve_all
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +114,52 @@ def test_versions_that_cannot_be_read_are_left_out(answers: Answers, body: Any, 
     version = {"subject": "s", "id": 1, "version": 1, "schemaType": "PROTOBUF", "schema": PROTO3}
     answers["/subjects/s/versions/1"] = (200, version)
     assert registry(answers).subject_versions("s") == known
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (404, NOT_FOUND, "(HTTP 404: a web page, '404 Not Found'): set it to URL/apis/ccompat/v7 for Apicurio"),
+        (404, "", "(HTTP 404: ): set it to"),
+        (404, {"error_code": 404, "message": "HTTP 404 Not Found"}, "(HTTP 404: HTTP 404 Not Found): set it to"),
+        (200, {"status": "up"}, "({'status': 'up'}): set it to"),
+    ],
+)
+def test_what_is_no_registry_is_named_with_the_address_to_set(status: int, body: Any, said: str) -> None:
+    with serve_all(status, body) as answers, pytest.raises(NoRegistry) as refused:
+        registry(answers).subject_versions("orders-value")
+    assert said.replace("URL", answers.url) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (200, WEB_PAGE, "HTTP 200: a web page, 'Welcome to nginx!'"),
+        (502, WEB_PAGE, "HTTP 502: a web page, 'Welcome to nginx!'"),
+        (302, "", "HTTP 302"),
+        (403, NOT_FOUND, "registry.username"),
+    ],
+)
+def test_what_may_be_a_registry_later_is_waited_for_with_its_answer(status: int, body: Any, said: str) -> None:
+    with serve_all(status, body) as answers, pytest.raises(RegistryUnreachable) as waits:
+        registry(answers).subject_versions("orders-value")
+    assert said in str(waits.value)
+
+
+def test_the_port_of_a_broker_says_nothing() -> None:
+    with broker() as port, pytest.raises(RegistryUnreachable, match="disconnected"):
+        Registry(RegistrySettings(url=f"http://127.0.0.1:{port}"), CAPS).subject_versions("orders-value")
+
+
+@pytest.mark.parametrize(
+    "subjects",
+    [(200, ["other"]), (200, []), (403, {"error_code": 403}), (200, '["' + "x" * 6 * CAPS.max_text_bytes + '"]')],
+)
+def test_a_registry_without_the_subject_is_one(answers: Answers, subjects: tuple[int, Any]) -> None:
+    with_slash = RegistrySettings(url=f"{answers.url}/", timeout_s=30)
+    before, answers["/subjects"] = answers["/subjects"], subjects
+    assert Registry(with_slash, CAPS).subject_versions("none-yet") == {}
+    answers["/subjects"] = before
 
 
 def test_another_address_is_queried_when_one_does_not_answer(answers: Answers) -> None:

@@ -16,7 +16,7 @@ from spark_app.protobuf.schemas.resolver import SchemaResolver, limits_of
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.models import Schemas
 from tests.chaos.units import open_lake
-from tests.support.answers import Answers
+from tests.support.answers import UNKNOWN, Answers
 from tests.support.bombs import BOMBS
 from tests.support.protos import PROTO3, catalog_of, compile_text
 from tests.support.units import table_desk
@@ -73,6 +73,28 @@ def test_a_ledger_that_a_full_disk_did_not_keep_is_kept_the_next_time(answers: A
         schemas.resolve_new([7])
     schemas.ledger.save()
     assert [entry.key for entry in Ledger(Lake(tmp_path)).waiting()] == [7]
+
+
+def test_what_records_wait_for_is_logged_once_and_in_the_status(
+    answers: Answers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schemas = desk(answers, tmp_path)
+    schemas.resolve_new([7])
+    for answer, said in (
+        (UNKNOWN, "the registry says: HTTP 404: Schema not found"),
+        ((502, "<title>Bad gateway</title>"), "HTTP 502: a web page, 'Bad gateway'"),
+    ):
+        answers["/schemas/ids/7"] = answer
+        for _ in range(2):
+            schemas._next_try.clear()
+            schemas.retry_waiting(None)
+        assert schemas.ledger.awaited() == {"7": said}
+        lines = [line for line in capsys.readouterr().err.splitlines() if "records wait for their schema" in line]
+        assert [said in line for line in lines] == [True]
+    answers.schema(7, PROTO3 + "message M { string x = 1; }")
+    schemas._next_try.clear()
+    schemas.retry_waiting(None)
+    assert schemas.ledger.awaited() == {}
 
 
 def test_what_is_requested_again_in_vain_changes_nothing_for_a_pass(answers: Answers, tmp_path: Path) -> None:
