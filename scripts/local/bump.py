@@ -6,14 +6,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from scripts.local.environment import changes
+from scripts.local.environment import changes, check_producer
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import Options, parse
 from scripts.local.patience import Patience, Signs
 from scripts.local.program import Program
 from scripts.local.supervision import Supervisor
 
-REMEDY = "stop it first, or give this one its own --state, --lake and ports"
+REMEDY = "stop it first, or start this one beside it with its own --state FOLDER, --lake and ports (--page-port 0)"
 FIXED = (
     "lake",
     "kafka_port",
@@ -51,6 +51,10 @@ def bump(options: Options, holder: int) -> int:
     if not new:
         print(f"{where}: no PRODUCER_* variable differs, nothing changed")
         return 0
+    try:
+        check_producer(program.environment | new)
+    except LocalError as fault:
+        raise LocalError(f"{fault}; nothing changed, and the producer goes on as before", fault.code) from None
     replace(program, environment=program.environment | new).write(supervisor.run)
     supervisor.relaunch("producer")
     print(f"{where}: restarted its producer with {' '.join(f'{name}={value}' for name, value in sorted(new.items()))}")

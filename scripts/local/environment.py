@@ -1,11 +1,15 @@
 """Environment variables of the producer and the Spark app, from the options and the user's environment."""
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from producer.errors import ProducerError
+from producer.settings import read_command
 from scripts.local.artifacts import ROOT
 from scripts.local.downloads import shipped_jars
+from scripts.local.errors import LocalError
 from scripts.local.java import Java
 from scripts.local.lakes import variables
 from scripts.local.options import DEMO, SETTINGS_VARIABLE, TOPIC, Options
@@ -77,6 +81,19 @@ def for_producer(options: Options, user: Mapping[str, str], brokers: str, regist
     if options.records:
         fixed["PRODUCER_RECORDS"] = str(options.records)
     return defaults | own(user) | fixed
+
+
+def check_producer(variables: Mapping[str, str]) -> None:
+    """A LocalError if the producer would not start with these variables."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        read_command(["run"])
+    except ProducerError as error:
+        raise LocalError(str(error), error.exit_code) from None
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def own(user: Mapping[str, str]) -> dict[str, str]:

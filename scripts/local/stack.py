@@ -75,14 +75,16 @@ class Stack:
         if not self.options.starts_store:
             self._look_at_lake()
         found, jars = java.find(), ensure("spark")
-        self._prepare(found)
         brokers, registry = self._addresses()
+        producer = environment.for_producer(self.options, os.environ, brokers, registry) if brokers else {}
+        if self.options.producer:
+            environment.check_producer(producer)
+        self._prepare(found)
         app = environment.for_app(self.options, found, jars, brokers, registry)
         training = Training(app, self.supervisor.logs / "training.log")
         if not training.is_ready:
             self._training = training
             app.pop(ARCHIVE, None)  # a JVM that does not find it would write it when it ends
-        producer = environment.for_producer(self.options, os.environ, brokers, registry) if brokers else {}
         servers = "".join(f"{server.name}, " for server in reversed(self._all_servers()))
         _print(f"starting {servers}and Spark; the first rows appear after 10 to 30 s ...")
         programs, shared = self._programs(app, producer), environment.shared(os.environ)

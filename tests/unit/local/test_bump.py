@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,8 @@ import pytest
 from scripts.local.bump import bump, note
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import parse
+from scripts.local.program import Process, Program
+from scripts.local.supervision import Supervisor
 
 
 def begin(state: Path, *given: str) -> list[str]:
@@ -35,6 +38,26 @@ def refusal(*arguments: str) -> str:
 def test_a_second_run_that_wants_something_else_is_refused(tmp_path: Path, given: list[str], named: str) -> None:
     here = begin(tmp_path)
     assert named in refusal(*here, *given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"), [("RATES", "9", "did you mean PRODUCER_RATE"), ("RATE", "fast", "PRODUCER_RATE: ")]
+)
+def test_a_variable_that_the_producer_refuses_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    here = begin(tmp_path)
+    supervisor = Supervisor(tmp_path)
+    Program("producer", ["true"], {"PRODUCER_RATE": "50"}).write(supervisor.run)
+    (supervisor.run / "order").write_text("producer")
+    Process("producer", "running", os.getpid()).write(supervisor.run)
+    monkeypatch.setenv(f"PRODUCER_{name}", value)
+    monkeypatch.setattr(Supervisor, "relaunch", None)  # nothing is restarted
+    with pytest.raises(LocalError, match=said) as refused:
+        bump(parse(here), 1)
+    assert (refused.value.code, "nothing changed" in str(refused.value)) == (78, True)
+    assert Program.read(supervisor.run / "producer.json").environment == {"PRODUCER_RATE": "50"}
+    assert os.environ[f"PRODUCER_{name}"] == value
 
 
 @pytest.mark.parametrize("given", [["--topic", "scores"], ["--lake", "s3://games/demo/"], []])
