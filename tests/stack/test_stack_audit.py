@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from deltalake import DeltaTable
 
 from scripts.local.kafka import Kafka
@@ -101,8 +101,8 @@ def test_commands_ask_the_servers_of_the_last_start_and_never_another_kafka(
         assert (done.returncode, said in done.stdout) == (ExitCode.DONE, True), (done.stdout, done.stderr)
         assert f"protolake: kafka {stage.brokers} and registry http" in done.stderr
     with Kafka(tmp_path / "other") as other:
-        stranger = Stage(tmp_path / "stranger", other, stage.registry, stage.topic)
-        stranger.produce(200)
+        admin = AdminClient({"bootstrap.servers": other.bootstrap})
+        admin.create_topics([NewTopic(stage.topic, 1)])[stage.topic].result(20)
         done = stage.command("audit", KAFKA__BROKERS=other.bootstrap)
         assert (done.returncode, "or this is another Kafka" in done.stdout) == (ExitCode.DONE, True), done.stdout
         done = stage.command("doctor", KAFKA__BROKERS=other.bootstrap)
