@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from scripts.local import environment, java, status
+from scripts.local.artifacts import ROOT
 from scripts.local.claim import Claim
 from scripts.local.downloads import ensure
 from scripts.local.errors import LocalError
@@ -36,13 +37,15 @@ from scripts.local.table import View
 from scripts.local.training import ARCHIVE, Training
 from spark_app.lake.files.object_clients import read_credentials
 from spark_app.lake.lake import Lake
-from spark_app.model.errors import ConfigurationError, ProtolakeError, UnreachableError
+from spark_app.model.errors import ConfigurationError, ExitCode, ProtolakeError, UnreachableError
 from spark_app.page.files import PageFiles, make_folders
 from spark_app.settings import config
 
 SPARK_STOP_S = 22.0
 STOP_EXPLAINED_S = 2.0
 ENDED = ("held", "stopped")  # states that the app writes as its last
+HELD = {int(code) for code in ExitCode if code.held}
+MEND = "a restart cannot help: mend that, then stop the stack with Ctrl-C and start it again"
 PAGE_PORT = "start the stack with another --page-port (0 = a free one), or with --no-page"
 
 
@@ -72,13 +75,15 @@ class Stack:
 
     def up(self) -> None:
         """Start everything; a LocalError names the part that failed."""
-        if not self.options.starts_store:
-            self._look_at_lake()
-        found, jars = java.find(), ensure("spark")
         brokers, registry = self._addresses()
         producer = environment.for_producer(self.options, os.environ, brokers, registry) if brokers else {}
         if self.options.producer:
             environment.check_producer(producer)
+        if self.options.settings:
+            _check_settings(self.options)
+        if not self.options.starts_store:
+            self._look_at_lake()
+        found, jars = java.find(), ensure("spark")
         self._prepare(found)
         app = environment.for_app(self.options, found, jars, brokers, registry)
         training = Training(app, self.supervisor.logs / "training.log")
@@ -281,12 +286,13 @@ class Stack:
         for process in processes:
             trouble = self._trouble(process)
             if trouble:
+                remedy = f"; {MEND}" if process.is_down and process.code in HELD else ""
                 log = self._log(process.name)  # a server's last line may be any
                 found = last_error(log) if process.name in servers else last_line(log)
                 reason = (report.reason if process.name == "spark" else None) or found
                 if process.name == "page" and "page.port" in reason:
-                    reason = f"{reason.partition(';')[0]}; {PAGE_PORT}"
-                lines[process.name] = f"{process.name} {trouble}: {reason}"
+                    reason, remedy = reason.partition(";")[0], f"; {PAGE_PORT}"
+                lines[process.name] = f"{process.name} {trouble}: {reason}{remedy}"
         if report.reason:
             lines.setdefault("spark", f"app {report.state}: {report.reason}")
         return list(lines.values())
@@ -346,6 +352,15 @@ class _Stopping:
 
     def _seconds(self) -> float:
         return time.time() - self._began
+
+
+def _check_settings(options: Options) -> None:
+    """Let the app look at its settings now: it would end because of them only after everything else has started."""
+    command = [sys.executable, "-m", "spark_app", "settings", str(options.settings), "--lake", options.lake]
+    surroundings = os.environ | environment.shared(os.environ)
+    done = subprocess.run(command, env=surroundings, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode == ExitCode.CONFIGURATION:
+        raise LocalError("; ".join((done.stdout or done.stderr).splitlines()), done.returncode)
 
 
 def _require_folder(lake: Path, umask: int) -> None:

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from spark_app.app import temporary_folders
 from spark_app.app.lifecycle import ProcessLifecycle
+from spark_app.app.settings_check import field_faults
 from spark_app.followers.events.settings_event import keep_settings, settings_event
 from spark_app.followers.events.spool import EventLog
 from spark_app.followers.gold.aggregate import Aggregator
@@ -88,6 +89,8 @@ class Pipeline:
         self._spark: SparkSession | None = None
         self._feed: Feed | None = None
         self._followers: Followers | None = None
+        self._gold: Aggregator | None = None
+        self._faults: dict[str, str] = {}
         self._due: dict[str, float] = {}  # chore -> time of its next run
         self.lake = Lake(settings.lake_address)
         self._emit = EventLog(self.lake).add
@@ -141,7 +144,7 @@ class Pipeline:
 
     def _describe(self) -> dict[str, Any]:
         """The values of the status about the parts that exist by now."""
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {"faults": self._faults}
         if self._opened:
             ledger = self._opened.resolver.ledger
             found |= {"schema_warnings": ledger.warnings(), "awaited": ledger.awaited()}
@@ -250,6 +253,14 @@ class Pipeline:
             # Records with known schemas are decoded; others are deferred.
             log.warning("the registry does not answer, so schema versions stay unknown", reason=str(error))
         self._compare_schemas(opened)
+        self._find_faults(opened)
+
+    def _find_faults(self, opened: OpenLake) -> None:
+        """Find the settings that do not fit the schemas; the log has each once."""
+        lacking = self._gold.planner.lacking if self._gold else {}
+        before, self._faults = self._faults, field_faults(self._settings, opened.resolver.ledger.catalog()) | lacking
+        for setting in self._faults.keys() - before.keys():
+            log.warning("a setting does not fit the schemas", setting=setting, reason=self._faults[setting])
 
     def _wire(self, spark: SparkSession, opened: OpenLake, feed: Feed, workers: threading.Thread | None) -> Followers:
         units = UnitRunner(spark, opened, workers)
@@ -258,7 +269,7 @@ class Pipeline:
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
         context = FollowerContext(spark, opened, self._unit_lock, self._gold_done, lambda: is_rebuilding(self.lake))
         made = [make(context) for make in FOLLOWERS]
-        gold = next(follower for follower in made if isinstance(follower, Aggregator))
+        self._gold = gold = next(follower for follower in made if isinstance(follower, Aggregator))
         self._service = RequestExecutor(spark, opened, units, gold, self._unit_lock, self.status.recovered, self._emit)
         manifests, most_bytes = opened.units.manifests, self._settings.followers.max_bytes
         accepted = manifests.last if self._accept_gap else 0
@@ -307,6 +318,7 @@ class Pipeline:
         if self._is_due("names", NAMES_EVERY_S):
             self._disk.retry(lambda: self._name_versions(opened))
             self._compare_schemas(opened)
+            self._find_faults(opened)
             self._schema_events.step()
         if self._is_due("maintenance", MAINTENANCE_EVERY_S) and (done := opened.units.maintainer.take_done()):
             message = (
@@ -374,10 +386,10 @@ class Pipeline:
         seconds = self._settings.run.connect_timeout_s
         if isinstance(error, RegistryAccessDenied):
             raise ConfigurationError(f"{where} refuses this client ({error})")
+        if isinstance(error, NoRegistry):
+            raise ConfigurationError(f"registry.url: {where}: {error}")
         if isinstance(error, topics.TopicMissing):
             raise ConfigurationError(f"kafka.topic: {error} at {where} for {seconds:.0f} s: create it, or name another")
         if isinstance(error, topics.BrokerAccessDenied):
             raise ConfigurationError(f"kafka: {where} refuses access: {error}")
         raise UnreachableError(f"{where} did not answer for {seconds:.0f} s ({error}): is it up?")
-        if isinstance(error, NoRegistry):
-            raise ConfigurationError(f"registry.url: {where}: {error}")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from spark_app.recovery.backtest.outcomes import Outcomes
 
 
+MOST_SHOWN = 10
 BY_ACTION = {"warn": "warned", "drop": "dropped", "quarantine": "quarantined"}  # action of an expectation -> heading
 
 
@@ -59,11 +60,12 @@ def notes(value: Mapping[str, Any]) -> list[str]:
         *(f"blocked     {n:,} offsets of {p}, by an open transaction" for p, n in _items(value, "held_back")),
         *(_paused(name, pause) for name, pause in _items(value, "paused")),
         *(_reference(name, one) for name, one in _items(value, "references")),
-        *_schema_warnings(value.get("schema_warnings") or {}),
         *(f"schemas     records wait for {key}: {why}" for key, why in _items(value, "awaited")),
+        *_schema_warnings(value.get("schema_warnings") or {}),
         *_behind(value),
         *_source(value.get("source")),
         *(["executors   {now:,} of {wanted:,} that the load needs".format(**executors)] if executors else []),
+        *(f"settings    {setting}: {fault}" for setting, fault in _items(value, "faults")[:MOST_SHOWN]),
         *(f"gold        {table} failed, and is recomputed later: {why}" for table, why in _items(value, "gold_failed")),
     ]
 
@@ -198,9 +200,6 @@ def _share(failed: int, checked: int) -> str:
         return "100%"
     share = 100 * failed / checked
     return "< 0.01%" if share < 0.01 else "> 99.99%" if share > 99.99 else f"{share:.2f}%"
-
-
-MOST_SHOWN = 10
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:

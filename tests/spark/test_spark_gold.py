@@ -98,7 +98,7 @@ def test_units_are_folded_table_by_table(new_parts: NewParts, monkeypatch: pytes
     assert parts.gold.run() == {"a": 4, "c": 3}
     check(parts, "a", "b", "c")
     parts = opened(new_parts)
-    monkeypatch.setattr(parts.gold._planner, "snapshot", None)  # nothing may be recomputed
+    monkeypatch.setattr(parts.gold.planner, "snapshot", None)  # nothing may be recomputed
     add(parts, b=TWO, c=rows_of([("x", None, None)], with_score=False))
     parts.gold.run()
     check(parts, "a", "b", "c")
@@ -265,7 +265,7 @@ def test_gold_that_the_power_tore_is_folded_again(new_parts: NewParts, monkeypat
     [file] = parts.committer.tables.get("gold_b_player_agg").file_uris()  # type: ignore[union-attr]
     Path(file).write_bytes(Path(file).read_bytes()[:-1])
     parts = opened(new_parts)
-    monkeypatch.setattr(parts.gold._planner, "snapshot", None)  # nothing is recomputed
+    monkeypatch.setattr(parts.gold.planner, "snapshot", None)  # nothing is recomputed
     parts.gold.run()
     check(parts, "a", "b")
 

@@ -129,19 +129,33 @@ def lineage(
 
 
 def settings(
-    file: SettingsFile = None,
+    file: Annotated[Path | None, typer.Argument(help="TOML file to check, as --settings FILE --check")] = None,
+    settings: SettingsFile = None,
     lake: LakeFolder = None,
     defaults: Annotated[
         bool, typer.Option(help="print a settings file with all defaults and their descriptions")
     ] = False,
+    check: Annotated[bool, typer.Option("--check", help="print only what is wrong")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="as --check, and ask brokers, registry, reference tables and webhook, too")
+    ] = False,
 ) -> None:
-    """Check the settings and print the effective values."""
+    """Print the effective values, and check them: SQL and names, and with --live what the servers have. Exits with 78
+    if something is wrong."""
     if defaults:
-        print(config.render(), end="")
-        return
-    for section, values in load(file, lake).model_dump().items():
+        return print(config.render(), end="")
+    from spark_app.app.settings_check import find_faults
+
+    path = file or settings
+    loaded = load(path, lake, beside=path is None)
+    log.set_level("ERROR")
+    for section, values in loaded.model_dump().items() if not (file or check or live) else ():
         for key, value in values.items():
             print(f"{section}.{key} = {value!r}")
+    faults = find_faults(loaded, live)
+    if faults or file or check or live:
+        print(*(faults or ["nothing is wrong" + ("" if live else "; --live asks the servers, too")]), sep="\n")
+    raise typer.Exit(ExitCode.CONFIGURATION if faults else ExitCode.DONE)
 
 
 def shell(settings: SettingsFile = None, lake: LakeFolder = None) -> None:

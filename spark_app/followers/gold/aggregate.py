@@ -38,6 +38,9 @@ class Aggregator(Follower):
 
     The cursor in the lake says which units all tables include. A table whose transaction has a later unit skips the
     units up to that one.
+
+    Attributes:
+        planner: knows which fields of the settings a silver table lacks.
     """
 
     name = "gold"
@@ -66,7 +69,7 @@ class Aggregator(Follower):
         self._layout = opened.settings.tables.layout
         self._spec = GoldSpec.of(opened.settings)
         self._tables = GoldTables(opened, self._spec)
-        self._planner = Planner(opened, self._spec, self._tables)
+        self.planner = Planner(opened, self._spec, self._tables)
         self._folded = 0  # the last unit that all tables include
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")
         self._running = threading.Lock()  # `follow` and `renew` must not overlap
@@ -99,7 +102,7 @@ class Aggregator(Follower):
     def _run(self, units: Units) -> dict[str, int]:
         with self._running:
             with self._unit_lock:
-                work = self._planner.plan(units.now())
+                work = self.planner.plan(units.now())
             if work is None:
                 return {}
             work.leave_out(self._failures.waiting())
@@ -119,10 +122,10 @@ class Aggregator(Follower):
         """
         with self._running:
             with self._unit_lock:
-                work = self._planner.plan(Units.since(self._opened.lake, self._opened.units.manifests, self._folded))
+                work = self.planner.plan(Units.since(self._opened.lake, self._opened.units.manifests, self._folded))
                 if work is None:
                     raise ContractError("a committed unit is not in all tables yet: run the command again")
-                files = {name: self._planner.snapshot(name) for name in work.fields if name in names}
+                files = {name: self.planner.snapshot(name) for name in work.fields if name in names}
             first = {name for name in files if self._tables.get(name) is None}
             first |= set() if dry_run else work.rebuilt & files.keys()
             found = self._check({name: files.pop(name) for name in first}, work, replace=not dry_run)
@@ -166,16 +169,16 @@ class Aggregator(Follower):
         """Remove the failed tables' specs, so that a later run recomputes them from all silver files."""
         if failed:
             work.leave_out(failed)
-            known = self._planner.specs()
-            self._planner.store_specs({name: digest for name, digest in known.items() if name not in failed})
+            known = self.planner.specs()
+            self.planner.store_specs({name: digest for name, digest in known.items() if name not in failed})
         for name, error in failed.items():
             self._failures.add(name, self._layout.gold_of(name), error)
 
     def _finish(self, work: GoldPlan) -> None:
         self._folded = max(work.upto, self._folded)
-        if self._planner.specs() != work.specs:
+        if self.planner.specs() != work.specs:
             self._tables.sync()
-            self._planner.store_specs(work.specs)
+            self.planner.store_specs(work.specs)
 
 
 def _results(jobs: dict[str, Future[int]]) -> tuple[dict[str, int], dict[str, Exception]]:

@@ -17,7 +17,6 @@ from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.lake.files.state_files import read_json, write_durably
 from spark_app.model.columns import field_of
-from spark_app.model.log import log
 from spark_app.model.text import near
 from spark_app.tables.aliases import sent_names, table_aliases
 from spark_app.units.driver.open_lake import OpenLake
@@ -62,7 +61,7 @@ class Planner:
         self._manifests = opened.units.manifests
         self._spec = spec
         self._tables = tables
-        self._reported: set[tuple[str, str]] = set()  # (table, field) that is missing
+        self.lacking: dict[str, str] = {}  # setting and silver table without its field -> what becomes of it
 
     def plan(self, units: Units) -> GoldPlan | None:
         """The plan for the units; None if a committed unit is not applied.
@@ -137,30 +136,21 @@ class Planner:
         """Routing name -> key and aggregated fields, for silver tables that exist and have the key."""
         names = sorted(set(self._opened.admission.admitted.values()))
         there = [name for name in names if self._lake.has_table(self._layout.silver_of(name))]
-        fields = {name: self._fields_of(name) for name in there}
+        lacking: dict[str, str] = {}
+        fields = {name: self._fields_of(name, lacking) for name in there}
+        self.lacking = lacking
         return {name: found for name, found in fields.items() if self._spec.key in found.names}
 
-    def _fields_of(self, name: str) -> pa.Schema:
+    def _fields_of(self, name: str, lacking: dict[str, str]) -> pa.Schema:
         catalog, tables = self._opened.resolver.ledger.catalog(), self._opened.admission
         columns, messages = tables.columns(name, catalog.columns), tables.messages.get(name, ())
         names, aliases = [*columns.names, *sent_names(messages, catalog)], table_aliases(messages, catalog)
         fields, missing = self._spec.fields(lambda wanted: field_of(wanted, columns, names, aliases))
         for wanted in missing:
-            self._report(name, wanted, columns.names)
+            effect = "no gold" if wanted == self._spec.key else "NULL in gold"
+            setting = f"{self._spec.setting_of(wanted)} in {self._layout.silver_of(name)}"
+            lacking[setting] = f"there is no such field, so there is {effect}; {near(wanted, columns.names)}"
         return fields
-
-    def _report(self, name: str, wanted: str, columns: list[str]) -> None:
-        """Log once that a silver table lacks a field that gold needs."""
-        if (name, wanted) not in self._reported:
-            self._reported.add((name, wanted))
-            effect = "it has no gold" if wanted == self._spec.key else "it is NULL in gold"
-            log.warning(
-                "a silver table has no field that gold needs",
-                table=self._layout.silver_of(name),
-                setting=self._spec.setting_of(wanted),
-                effect=effect,
-                remedy=near(wanted, columns),
-            )
 
     def _has_gold(self, name: str) -> bool:
         return self._tables.is_there(name)

@@ -50,6 +50,11 @@ class GoldSpec:
         """The field of the aggregate; "" = it counts all rows."""
         return aggregate.field or ("" if GOLD_FUNCTIONS[aggregate.function].counts_rows else self.time)
 
+    @property
+    def names(self) -> list[str]:
+        """The fields that the settings name."""
+        return sorted({self.key, *map(self.field_of, self.aggregates.values())} - {""})
+
     def setting_of(self, field: str) -> str:
         """The settings that name a field, and the name."""
         columns = [f"gold.aggregates.{name}" for name, one in self.aggregates.items() if one.field == field]
@@ -63,8 +68,7 @@ class GoldSpec:
         Args:
             find: gives what a name of the settings means in the table.
         """
-        wanted = sorted({self.key, *map(self.field_of, self.aggregates.values())} - {""})
-        found = {name: find(name) for name in wanted}
+        found = {name: find(name) for name in self.names}
         missing = [name for name, (_, field) in found.items() if field is None]
         fields = [
             (name, pa.string()) if field is None else with_source(field, path, name)

@@ -155,6 +155,7 @@ def _troubles(context: PageContext) -> list[str]:
         found.append(f"Schema {key} is kept out: {why}")
     for key, why in sorted(reading.objects("awaited").items()):
         found.append(f"Records wait for schema {key}: {why}")
+    found += [f"{setting}: {why}" for setting, why in sorted(reading.objects("faults").items())]
     for file, why in sorted(reading.objects("source", "named").items()):
         found.append(one_line(f"The file {file} cannot be ingested: {why}"))
     for gold, why in sorted(reading.objects("gold_failed").items()):

@@ -19,6 +19,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.log import log
+from spark_app.model.text import near
 from spark_app.settings.connections import KafkaSettings
 from spark_app.sources.kafka import broker_access
 from spark_app.sources.kafka.client import ANSWER_S, client_options, silent
@@ -125,7 +126,8 @@ class Topics:
         except KafkaException as error:
             reason: KafkaError = error.args[0]
             if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise TopicMissing(f"there is no topic {self._kafka.topic}") from None
+                there = self._open().list_topics(timeout=ANSWER_S).topics
+                raise TopicMissing(f"there is no topic {self._kafka.topic}; {near(self._kafka.topic, there)}") from None
             self._open().poll(0)  # delivers the errors of this request to `_said`
             self._client = None  # a new client reads the password and the addresses again
             refused = broker_access.mismatch(self._kafka) or broker_access.refusal([reason, *self._said], self._kafka)

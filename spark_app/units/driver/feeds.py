@@ -152,25 +152,7 @@ class FileFeed:
         return self._stream.lag() if self._stream else None
 
     def look(self) -> None:
-        """
-        Raises:
-            ConfigurationError: the folder cannot be the source of this lake.
-            UnreachableError: whatever it is on does not answer.
-        """
-        source, address = self._settings.source_address, self._settings.lake_address
-        try:
-            is_there = open_folder(source, self._settings.source.follow_links).exists()
-        except UnreachableError:
-            raise
-        except OSError as error:
-            raise UnreachableError(f"source.path {source.root} cannot be read: {error}") from None
-        if not is_there:
-            raise ConfigurationError(
-                f"source.path: there is no {'bucket' if source.scheme else 'folder'} {source.root}"
-            )
-        folder, lake = _whole_path(source), _whole_path(address)
-        if source.scheme == address.scheme and os.path.commonpath([folder, lake]) in (folder, lake):
-            raise ConfigurationError(f"source.path: {folder} and the lake {lake} must not be in one another")
+        check_folder(self._settings)
 
     def check(self) -> None:
         last, name = self._opened.units.manifests.last_ingest, self._settings.source.name
@@ -186,6 +168,26 @@ class FileFeed:
     def keep(self, land_only: bool, every_second: Callable[[], None]) -> None:
         assert self._stream is not None
         self._stream.keep(origin_of(self._settings.source.name, land_only), every_second)
+
+
+def check_folder(settings: Settings) -> None:
+    """
+    Raises:
+        ConfigurationError: the folder cannot be the source of this lake.
+        UnreachableError: whatever it is on does not answer.
+    """
+    source, address = settings.source_address, settings.lake_address
+    try:
+        is_there = open_folder(source, settings.source.follow_links).exists()
+    except UnreachableError:
+        raise
+    except OSError as error:
+        raise UnreachableError(f"source.path {source.root} cannot be read: {error}") from None
+    if not is_there:
+        raise ConfigurationError(f"source.path: there is no {'bucket' if source.scheme else 'folder'} {source.root}")
+    folder, lake = _whole_path(source), _whole_path(address)
+    if source.scheme == address.scheme and os.path.commonpath([folder, lake]) in (folder, lake):
+        raise ConfigurationError(f"source.path: {folder} and the lake {lake} must not be in one another")
 
 
 def _whole_path(address: StorageAddress) -> str:

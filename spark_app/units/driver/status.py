@@ -106,6 +106,7 @@ class Status:
             "misfits": old.get("misfits", {}),  # schema -> a field that its records have with another wire type
             "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
             "gold_failed": {},
+            "faults": {},  # setting -> why it does not fit the schemas
             "awaited": {},  # schema that records wait for -> why
             "source": None,  # of files, see `set_source`
             "executors": None,  # of a cluster whose executors follow the load, see `set_executors`

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from scripts.local.claim import Claim
+from scripts.local.errors import LocalError
 from scripts.local.options import parse
 from scripts.local.ports import HOST, free_port
 from scripts.local.program import Program
@@ -74,7 +75,8 @@ def test_the_page_is_there_without_the_app_and_ends_with_the_stack(start: Callab
     shown = wait_for(lambda: stack.look().page)
     wait_for(lambda: states(stack).get("spark") == ("exited", 78))
     assert states(stack)["page"] == ("running", None)
-    assert [line for line in stack.look().troubles if line.startswith("page")] == []
+    [line] = stack.look().troubles
+    assert line.startswith("spark is down (exit code 78): protolake: kafka.topic: no; a restart cannot help: mend that")
     lake = Path(stack.options.lake)
     url, _, token = link(Lake(lake)).partition("/?token=")
     assert shown == f"{url}/ (token: {lake}/_protolake/page/token)"
@@ -101,6 +103,17 @@ def test_a_port_in_use_is_reported_with_the_remedy_and_stops_nothing_else(start:
     assert line.endswith("; start the stack with another --page-port (0 = a free one), or with --no-page")
     assert stack.supervisor.dead() == []
     assert stack.look().page is None
+
+
+def test_settings_that_the_app_would_refuse_start_nothing(start: Callable[..., Stack], tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[expectations.a]\ncheck = "bet >"\naction = "warn"\n[silver.columns]\nx = "uper(a)"\n')
+    with pytest.raises(
+        LocalError, match=r"^expectations\.a\.check: is not .*; silver\.columns\.x: there is no"
+    ) as refused:
+        start("--settings", str(file))
+    assert refused.value.code == 78
+    assert not (tmp_path / "state" / "logs").exists()
 
 
 def test_a_stack_without_a_page_makes_nothing_for_one(start: Callable[..., Stack]) -> None:
