@@ -3,22 +3,25 @@ needs jars of its own."""
 
 from __future__ import annotations
 
+import ast
 import code
+import re
 import readline
 import rlcompleter
+from collections.abc import Callable
 from typing import Any
 
 import duckdb
 
 from spark_app.lake.delta.table_schema import open_table
 from spark_app.lake.lake import Lake
-from spark_app.model.errors import ConfigurationError
+from spark_app.model.errors import ConfigurationError, UsageError, first_message_line
 from spark_app.page.queries.locked_tables import view_of
 from spark_app.settings.models import Settings
 
 
-def start(settings: Settings) -> None:
-    """Open the shell.
+def start(settings: Settings, text: str | None = None) -> None:
+    """Open the shell, or run a text in it.
 
     Raises:
         ConfigurationError: the lake has no table yet.
@@ -34,7 +37,27 @@ def start(settings: Settings) -> None:
     scope["tables"] = lambda: register(con, lake)
     readline.set_completer(rlcompleter.Completer(scope).complete)
     readline.parse_and_bind("tab: complete")
+    if text is not None:
+        return run(text, scope, lambda sql: print(con.sql(sql) or ""))
     code.interact(banner=_banner(settings, lake, names), local=scope, exitmsg="")
+
+
+def run(text: str, scope: dict[str, Any], query: Callable[[str], object]) -> None:
+    """Run a text that is Python, or else SQL statements of which each ends with a line.
+
+    Raises:
+        UsageError: a statement failed.
+    """
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        for statement in filter(str.strip, re.split(r";\s*$", text, flags=re.MULTILINE)):
+            try:
+                query(statement)
+            except Exception as error:
+                raise UsageError(f"{statement.strip()[:60]}: {first_message_line(error)}") from None
+    else:
+        code.InteractiveInterpreter(scope).runsource(text, "shell", "exec")
 
 
 def register(con: duckdb.DuckDBPyConnection, lake: Lake) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from spark_app.app.duckdb_shell import run
 from spark_app.lake.files.state_files import read_durable
 from spark_app.lake.lake import Lake
 from spark_app.model.catalog import Catalog
@@ -23,9 +24,11 @@ from spark_app.tables.admission import NO_SCHEMAS
 from spark_app.tables.aliases import newest_names
 from spark_app.units.spark import jvm, session
 
+MOST_ROWS = 1000  # that a statement prints
 
-def start(settings: Settings) -> None:
-    """Open the shell.
+
+def start(settings: Settings, text: str | None = None) -> None:
+    """Open the shell, or run a text in it.
 
     Raises:
         ConfigurationError: the lake has no table yet.
@@ -43,10 +46,9 @@ def start(settings: Settings) -> None:
     scope["tables"] = lambda: register(spark, lake, layout)
     readline.set_completer(rlcompleter.Completer(scope).complete)
     readline.parse_and_bind("tab: complete")
-    try:
-        code.interact(banner=_banner(settings, lake, names), local=scope, exitmsg="")
-    finally:
-        jvm.end(clean=False)
+    if text is not None:
+        return run(text, scope, lambda sql: spark.sql(sql).show(MOST_ROWS, False))
+    code.interact(banner=_banner(settings, lake, names), local=scope, exitmsg="")
 
 
 def make_read_only(spark: SparkSession) -> None:

@@ -158,17 +158,24 @@ def settings(
     raise typer.Exit(ExitCode.CONFIGURATION if faults else ExitCode.DONE)
 
 
-def shell(settings: SettingsFile = None, lake: LakeFolder = None) -> None:
+def shell(
+    file: Annotated[typer.FileText | None, typer.Argument(help="SQL or Python to run, as standard input")] = None,
+    command: Annotated[str | None, typer.Option("-c", help="SQL or Python to run")] = None,
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+) -> None:
     """Start a pyspark shell in which every table of the lake is a view of the same name; for a lake in a bucket it is a
-    DuckDB shell."""
+    DuckDB shell. With SQL or Python of an option, a file or standard input it runs that and ends."""
+    if file or not (command or sys.stdin.isatty()):
+        command = (file or sys.stdin).read()
     loaded = load(settings, lake)
     if loaded.lake_address.scheme:
         from spark_app.app import duckdb_shell
 
-        return duckdb_shell.start(loaded)
+        return duckdb_shell.start(loaded, command)
     from spark_app.app import shell
 
-    shell.start(loaded)
+    shell.start(loaded, command)
 
 
 WARNED = 1  # the exit code of `check` if there is something to warn about
