@@ -99,6 +99,9 @@ def first_message_line(error: BaseException) -> str:
 
 
 def last_message_line(error: BaseException) -> str:
-    """The last line before Java's stack trace, at most 450 characters: the message of the Python or Java error."""
-    lines = [line for line in str(error).split("\n\tat ", 1)[0].splitlines() if line.strip()]
-    return lines[-1][:450] if lines else type(error).__name__
+    """The message of the Python or Java error in one line, at most 450 characters: the last line of a traceback, else
+    the first one, which a plan of Spark may follow."""
+    text = str(error).split("\n\tat ", 1)[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("An error occurred")]
+    lines = lines[-1:] if "Traceback (most recent call last)" in text else lines
+    return lines[0].removeprefix(": ")[:450] if lines else type(error).__name__

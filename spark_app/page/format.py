@@ -75,7 +75,9 @@ def moment_of(text: Any) -> float | None:
 
 def reason(cause: str, detail: str = "") -> str:
     """The meaning of a cause as a sentence, with what is known of one record."""
-    return f"{MEANINGS.get(cause, UNKNOWN)}: {detail}" if detail else f"{MEANINGS.get(cause, UNKNOWN)}."
+    meaning = MEANINGS.get(cause, UNKNOWN)
+    is_more = detail.replace("`", "").casefold() not in ("", meaning.casefold())
+    return f"{meaning}: {detail}" if is_more else f"{meaning}."
 
 
 def json_value(value: Any) -> Any:

@@ -123,7 +123,7 @@ class Routed:
         return [(row, *bad[self.codes[row]]) for row in np.flatnonzero(np.isin(self.codes, list(bad))).tolist()]
 
     def _detail(self, value: str | None) -> str:
-        return self.none if value is None else repr(value)[:LONGEST_DETAIL]
+        return self.none if value is None else repr(value)[:LONGEST_DETAIL] if value else "the routing field is empty"
 
 
 def route(table: pa.Table, count: int, routing: Routing, message: str, column: str = "") -> Routed:

@@ -290,7 +290,7 @@ class Streaming:
             raise error
         if seconds > timeout_s:
             raise UnreachableError(f"{problem}, for {seconds:.0f} s: {first_line(text)}")
-        self._status.waiting(f"{problem}; the app retries for {timeout_s:.0f} s")
+        self._status.waiting(f"{problem} ({first_line(text)}); the app retries for {timeout_s:.0f} s")
 
     def _refusal(self, outcome: BaseException | None, text: str) -> str | None:
         """Why the brokers denied access, if that ended the query."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.model.catalog import SchemaKey
-from spark_app.model.causes import Cause
+from spark_app.model.causes import CAUSE_HELP, Cause
 from spark_app.model.record_schemas import (
     BRONZE_SCHEMA,
     COORDINATES,
@@ -93,6 +93,10 @@ def numbered_rows(rows: pa.Table, definitions: np.ndarray | None, tables: np.nda
     return rows.append_column(NUMBER, pa.array(tables))
 
 
+def _detail(cause: Cause, detail: str) -> str:
+    return (detail or CAUSE_HELP[cause])[:LONGEST_TEXT]
+
+
 def quarantine_rows(
     records: pa.Table,
     causes: Sequence[Cause],
@@ -114,7 +118,7 @@ def quarantine_rows(
     columns = {
         "cause": pa.array([cause.value for cause in causes], pa.string()),
         "hop": pa.array([cause.hop for cause in causes], pa.string()),
-        "detail": pa.array([detail[:LONGEST_TEXT] or None for detail in details], pa.string()),
+        "detail": pa.array(map(_detail, causes, details), pa.string()),
         "message_type": pa.array([message[:LONGEST_TEXT] or None for message in messages], pa.string()),
         "refused_schema": pa.array([schema or None for schema in schemas], pa.string()),
         "quarantined_at": _moment(moment, count),

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from spark_app.lake.delta import parquet as files
 from spark_app.lake.files.local import LocalStorage
 from spark_app.model.catalog import Catalog
-from spark_app.model.causes import Cause
+from spark_app.model.causes import CAUSE_HELP, Cause
 from spark_app.model.record_schemas import BRONZE_SCHEMA
 from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
@@ -209,7 +209,7 @@ def test_a_record_of_another_kind_of_schema_keeps_its_id_and_names_the_kind(tmp_
     refused = tables[LAYOUT.quarantine].select(["cause", "detail", "schema_id", "refused_schema"]).to_pylist()
     assert [list(row.values()) for row in refused] == [
         ["schema_invalid", "no", REFUSED, str(REFUSED)],
-        ["frame_index", None, OLD, None],
+        ["frame_index", CAUSE_HELP[Cause.FRAME_INDEX], OLD, None],
     ]
     assert tables[LAYOUT.deferred]["waits_for"].to_pylist() == [str(STRANGE)]
     assert tables[LAYOUT.bronze]["schema_id"].to_pylist() == [REFUSED, OLD, STRANGE]
