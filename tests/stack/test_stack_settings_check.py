@@ -39,9 +39,7 @@ def test_each_mistake_is_named_before_the_first_record(new_stage: Callable[..., 
         "event.routing = game: no message has such a field; did you mean ": {"EVENT__ROUTING": "game"},
         "event.routing = event_timestamp: is timestamp": {"EVENT__ROUTING": "event_timestamp"},
         "event.key = player: no message has such a field": {"EVENT__KEY": "player"},
-        "event.time = event_time: no message has such a field; did you mean ": {
-            "EVENT__TIME": "event_time"
-        },
+        "event.time = event_time: no message has such a field; did you mean ": {"EVENT__TIME": "event_time"},
         "gold.aggregates.s = amount: no message has such a field": {
             "GOLD__AGGREGATES": '{"s": {"function": "sum", "field": "amount"}}'
         },

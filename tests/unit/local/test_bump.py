@@ -1,12 +1,15 @@
 import os
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from scripts.local.artifacts import ROOT
 from scripts.local.bump import bump, note
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import parse
-from scripts.local.program import Process, Program
+from scripts.local.program import Program, attended
 from scripts.local.supervision import Supervisor
 
 
@@ -44,13 +47,23 @@ def test_a_second_run_that_wants_something_else_is_refused(tmp_path: Path, given
     ("name", "value", "said"), [("RATES", "9", "did you mean PRODUCER_RATE"), ("RATE", "fast", "PRODUCER_RATE: ")]
 )
 def test_a_variable_that_the_producer_refuses_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    name: str,
+    value: str,
+    said: str,
 ) -> None:
     here = begin(tmp_path)
     supervisor = Supervisor(tmp_path)
-    Program("producer", ["true"], {"PRODUCER_RATE": "50"}).write(supervisor.run)
+    path = Program("producer", ["sleep", "60"], {"PRODUCER_RATE": "50"}).write(supervisor.run)
     (supervisor.run / "order").write_text("producer")
-    Process("producer", "running", os.getpid()).write(supervisor.run)
+    attendant = subprocess.Popen(attended(path), cwd=ROOT)
+    request.addfinalizer(lambda: (attendant.terminate(), attendant.wait(60)))
+    deadline = time.monotonic() + 60
+    while not supervisor.processes():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     monkeypatch.setenv(f"PRODUCER_{name}", value)
     monkeypatch.setattr(Supervisor, "relaunch", None)  # nothing is restarted
     with pytest.raises(LocalError, match=said) as refused:
