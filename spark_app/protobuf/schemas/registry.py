@@ -238,10 +238,10 @@ class Registry:
         try:
             return request()
         except HttpError as error:
-            message = self._clean(str(error))
+            message = self._clean(f"HTTP {error.status}: {error}")
             if error.status in NOT_THERE:
-                raise SchemaNotFound(f"HTTP {error.status}: {message}") from None
-            raise _unreachable(f"HTTP {error.status}: {message}", error.status) from None
+                raise SchemaNotFound(message) from None
+            raise _unreachable(message, error.status) from None
         except TooLarge as error:
             raise SchemaInvalid(str(error)) from None
         except Exception as error:  # network, TLS, or a response that is not JSON

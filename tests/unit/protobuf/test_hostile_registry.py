@@ -329,4 +329,4 @@ def test_half_a_surrogate_pair_is_refused(answers: Answers) -> None:
 def test_list_of_versions_that_is_none_is_empty(answers: Answers, versions: Any) -> None:
     answers["/subjects/s/versions"] = (200, json.dumps(versions))
     assert registry(answers).subject_versions("s") == {}
-    assert answers.asked == ["/subjects/s/versions"]
+    assert answers.asked == ["/subjects/s/versions", "/subjects"]
