@@ -1,9 +1,15 @@
 """How the session is configured, as far as that needs no JVM."""
 
+import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
+from scripts.local.artifacts import ROOT
 from spark_app.settings.models import Settings
 from spark_app.units.spark import session
 
@@ -30,3 +36,31 @@ def test_sockets_are_only_where_nobody_else_can_open_them(
 def test_a_temporary_folder_that_is_missing_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
     assert session._options(Settings())[SOCKETS] == "false"
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="the kernel is asked by setpriv")
+def test_what_stands_for_the_jvm_dies_with_its_python() -> None:
+    """A JVM that hangs does not see that its standard input has ended, and `sleep` does not look at it."""
+    start = (
+        "from spark_app.units.spark import jvm; import time;"
+        "print(jvm._popen_by_shell(['sleep', '600']).pid, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", start], cwd=ROOT, stdout=subprocess.PIPE, text=True) as python:
+        assert python.stdout
+        pid = int(python.stdout.readline())
+        deadline = time.monotonic() + 60
+        while not sleeps(pid):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        python.kill()
+    while sleeps(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def sleeps(pid: int) -> bool:
+    try:
+        process = psutil.Process(pid)
+        return bool(process.name() == "sleep" and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
