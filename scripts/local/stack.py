@@ -131,7 +131,7 @@ class Stack:
         page = PageFiles(self._lake).address()
         if self.first_silver is None and report.silver > self._before.silver:
             self.first_silver = now - self.started
-        self._is_going = report.state == "running" and (self.first_silver is not None or not report.lag)
+        self._is_going = report.state == "running" and (self.first_silver is not None or report.lag == 0)
         return View(
             status=report,
             processes=processes,
