@@ -1,15 +1,19 @@
 """What docker-compose.yml tells the app, with and without a settings file."""
 
+import json
 import os
 import re
 import shutil
 import stat
 import subprocess
+import sys
+import textwrap
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from scripts.local.artifacts import ROOT
+from spark_app.lake.files.object_clients import read_credentials
 from spark_app.lake.lake import Lake
 from spark_app.page.alerts.book import WRITER
 
@@ -102,8 +106,29 @@ def test_the_page_has_the_settings_of_the_app_and_an_address_that_browsers_reach
 def test_the_page_has_neither_the_secret_of_a_cluster_nor_the_keys_of_its_administrator() -> None:
     assert "page-keys:/cluster:ro" in block_of("page")
     assert "cluster:/cluster" not in block_of("page").replace("page-keys:/cluster:ro", "")
-    rights = block_of("cluster-init").partition("keys page")[2].partition("/page-keys")[0]
-    assert set(re.findall(r'"(\w+)"', rights)) == {"Read", "Write", "List", "Tagging"}
+
+
+def test_a_cluster_gets_its_secret_and_two_identities_of_its_store_once(tmp_path: Path) -> None:
+    """By the command of cluster-init."""
+    for name in ("cluster", "page-keys", "objects"):
+        (tmp_path / name).mkdir()
+    text = block_of("cluster-init").partition("      - |\n")[2].partition("    environment")[0]
+    command = re.sub(r"/(cluster|page-keys|objects)\b", rf"{tmp_path}/\1", textwrap.dedent(text).replace("$$", "$"))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    owner = os.environ | {"OWNER": f"{os.getuid()}:{os.getgid()}", "PATH": path}
+    found = []
+    for _ in range(2):
+        subprocess.run(["sh", "-euc", command], env=owner, check=True)
+        found.append({path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()})
+    assert found[0] == found[1]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in found[0]} == {0o600}
+    names = {str(path.relative_to(tmp_path)) for path in found[0]}
+    assert names == {"cluster/secret", "cluster/identities.json", "cluster/credentials", "page-keys/credentials"}
+    identities = json.loads(found[0][tmp_path / "cluster/identities.json"])["identities"]
+    for one, file in zip(identities, ("cluster/credentials", "page-keys/credentials"), strict=True):
+        [keys], given = one["credentials"], read_credentials(str(tmp_path / file))
+        assert list(given.values()) == [keys["accessKey"], keys["secretKey"]]
+    assert [one["actions"] for one in identities] == [["Admin"], ["Read", "Write", "List", "Tagging"]]
 
 
 def test_who_serves_people_has_one_core_at_most() -> None:
