@@ -139,7 +139,7 @@ def test_who_serves_people_has_one_core_at_most() -> None:
 def test_a_slow_start_is_no_fault_and_a_refused_version_ends_the_producer() -> None:
     text = (ROOT / "docker-compose.yml").read_text()
     assert set(re.findall(r"start_period: (\w+)", text)) == {"300s"}
-    assert re.search(r"^x-producer:.*\n  <<: \*service\n  restart: on-failure:3 ", text, re.MULTILINE)
+    assert re.search(r"^x-producer:.*\n  <<: \*service\n  restart: on-failure:10 ", text, re.MULTILINE)
 
 
 @pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="only root can give up its rights")
