@@ -28,7 +28,7 @@ from spark_app.protobuf.decode.google_parser import GoogleParser, Refused, conca
 from spark_app.protobuf.decode.numbering import name
 
 SLICE = 512  # payloads checked by one call
-LOOKED_AT = 64  # payloads of a call: whoever sends another wire type does so in each record with the field
+LOOKED_AT = 32  # payloads of a call: whoever sends another wire type does so in each record with the field
 
 
 class IndexConflict:

@@ -190,10 +190,14 @@ class GoogleParser:
     def misfits(self, payloads: pa.Array) -> dict[int, str]:
         """Row -> what `misfit` says of the payload, where it says something."""
         found: dict[int, str] = {}
-        for row, message in self._messages(payloads.to_pylist(), 0, []):
-            with suppress(UnicodeDecodeError, KeyError):  # a key of a map is not UTF-8, so the payload is rejected
-                if said := misfit(message):
-                    found[row] = said
+        for first in range(0, len(payloads), SLICES[0]):
+            some = payloads.slice(first, SLICES[0]).to_pylist()
+            if sum(map(len, some)) <= SLICE_BYTES and _reads_whole(self._batch_class, to_batch(some)):
+                continue
+            for row, message in self._messages(some, first, []):
+                with suppress(UnicodeDecodeError, KeyError):  # a key of a map is not UTF-8, so the payload is rejected
+                    if said := misfit(message):
+                        found[row] = said
         return found
 
     def _write(self, whole: Message, members: Iterable[Message]) -> bytes:
