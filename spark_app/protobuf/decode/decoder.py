@@ -61,10 +61,7 @@ ConflictWith = tuple[Descriptor, str]
 @dataclass(frozen=True)
 class Decoded:
     """`table` has one row for each entry of `rows`, ascending row numbers of the input; `rejects` has the others.
-
-    Attributes:
-        misfit: see `google_parser.misfit`; of the first payloads only, unless they are rejected for it.
-    """
+    `misfit` is what `google_parser.misfit` says of the first payloads, or of one that is rejected for it."""
 
     table: pa.Table
     rows: np.ndarray
@@ -100,9 +97,8 @@ class Decoder:
         """Columns of the accepted payloads; `payloads` is plain binary without NULLs."""
         doubtful = self._doubt.rows(payloads) if self._doubt else []
         misfits = self._parser.misfits(payloads if self._refuses_misfits else payloads.slice(0, LOOKED_AT))
-        refused = dict.fromkeys(doubtful, (Cause.SCHEMA_INDEX, self._doubted))
-        if self._refuses_misfits:
-            refused = {row: (Cause.DECODE_WIRE, said) for row, said in misfits.items()} | refused
+        refused = {row: (Cause.DECODE_WIRE, said) for row, said in misfits.items() if self._refuses_misfits}
+        refused |= dict.fromkeys(doubtful, (Cause.SCHEMA_INDEX, self._doubted))
         misfit = next(iter(misfits.values()), "")
         if not refused:
             return replace(self._decode(payloads), misfit=misfit)

@@ -66,12 +66,8 @@ class SchemaNotFound(SchemaLookupError):
 
 @dataclass
 class Sources:
-    """One schema: its own file under `ROOT`, its imports under their names.
-
-    Attributes:
-        size: bytes of all.
-        encrypted: the rule of its rule set that encrypts payloads, or fields; "" = none.
-    """
+    """One schema: its own file under `ROOT`, its imports under their names. `size` is the bytes of all, `encrypted` the
+    rule of its rule set that encrypts payloads or fields, "" = none."""
 
     size: int = 0
     texts: dict[str, str] = field(default_factory=dict)

@@ -110,11 +110,14 @@ def scan(
         OSError: the file cannot be read, which says nothing about its content.
     """
     with _reading(folder, listed), folder.open_input(listed) as file:
-        rows = _pieces_of_rows(file, listed, columns, proceed) if kind == PARQUET else []  # it has a magic and a footer
+        pieces = list[Piece]()
+        for piece in made_within_limit(_pieces_of_rows(file, listed, columns)) if kind == PARQUET else ():
+            proceed()
+            pieces.append(piece)
         file.seek(0)
         digesting = _Digesting(file, proceed)
-        lines = pa.PythonFile(digesting, mode="r")
-        pieces = _pieces_of_lines(lines_in(lines, listed.key), listed) if kind == JSON else rows
+        lines = lines_in(pa.PythonFile(digesting, mode="r"), listed.key)
+        pieces = _pieces_of_lines(lines, listed) if kind == JSON else pieces
         while digesting.read(CHUNK_BYTES):
             pass
     return Scan(kind, digesting.digest.hexdigest(), sum(piece.rows for piece in pieces), tuple(pieces))
@@ -194,39 +197,24 @@ def _pieces_of_lines(lines: pa.NativeFile, listed: Listed) -> list[Piece]:
 
 
 def _check_ratio(size: int, listed: Listed) -> None:
-    """
-    Raises:
-        Unreadable: its records have so many bytes that the file is a bomb.
-    """
     if size > max(LEAST_BYTES, MOST_RATIO * listed.size):
         raise Unreadable(f"its records have more than {MOST_RATIO:,} times its size: write them into smaller files")
 
 
-def _pieces_of_rows(
-    file: pa.NativeFile, listed: Listed, columns: SourceColumns, proceed: Callable[[], None]
-) -> list[Piece]:
-    pieces, total = list[Piece](), 0
-    for piece in made_within_limit(_measured(file, columns)):
-        proceed()
-        if piece.bytes > LONGEST:
-            raise Unreadable(f"{piece.rows:,} rows of it have more than {LONGEST >> 20} MiB")
-        total += piece.bytes
-        _check_ratio(total, listed)
-        pieces.append(piece)
-    return pieces
-
-
-def _measured(file: pa.NativeFile, columns: SourceColumns) -> Iterator[Piece]:
+def _pieces_of_rows(file: pa.NativeFile, listed: Listed, columns: SourceColumns) -> Iterator[Piece]:
     """The sizes are those of what was decoded: the footer says little of what a dictionary repeats."""
-    row = 0
+    row = total = 0
     with open_parquet(file) as parquet:
         if problem := columns.problem(parquet.schema_arrow):
             raise Unreadable(problem)
         for group in range(parquet.metadata.num_row_groups):
             for number, batch in enumerate(batches_of(parquet, group, columns)):
                 size = sum(map(_decoded_size, batch.columns))
+                if size > LONGEST:
+                    raise Unreadable(f"{len(batch):,} rows of it have more than {LONGEST >> 20} MiB")
                 yield Piece(row, len(batch), number, number + 1, size, group)
-                row += len(batch)
+                row, total = row + len(batch), total + size
+                _check_ratio(total, listed)
 
 
 def open_parquet(file: pa.NativeFile) -> ParquetFile:
