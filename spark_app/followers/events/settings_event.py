@@ -41,11 +41,12 @@ def keep_settings(lake: Lake, settings: Settings) -> None:
 
 
 def last_settings(lake: Lake) -> dict[str, Any]:
-    """Section -> settings of the last start without concealed ones and those of its process; empty without a start."""
+    """Section -> settings of the last start without concealed ones and those of its process; empty without a start. A
+    bucket has other writers: it says neither which files to read as secrets, nor what Spark runs."""
     found = dict[str, Any]()
     for name, value in (read_json(lake.storage, lake.settings) or {}).items():
-        is_of_store = name.startswith("store.") and not lake.storage.is_local  # who reads it has reached it otherwise
-        if "." in name and not is_of_store and name not in CONCEALED | OF_PROCESS:
+        is_trusted = lake.storage.is_local or not (name.startswith(("store.", "spark.")) or name.endswith("_file"))
+        if "." in name and is_trusted and name not in CONCEALED | OF_PROCESS:
             *path, last = name.split(".", 2 if name.startswith("spark.options.") else -1)
             inner = found
             for part in path:

@@ -179,8 +179,9 @@ class Client:
 def _message(body: bytes) -> str:
     text = body.decode(errors="replace")
     try:
-        return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        found = json.loads(body)
+        return str(found.get("message") or found["title"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         title = re.search("<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)
         return f"a web page, {' '.join(title[1].split())!r}" if title else text
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from spark_app.app.cli.options import load
-from spark_app.followers.events.settings_event import keep_settings
+from spark_app.followers.events.settings_event import keep_settings, last_settings
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError
+from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.models import Settings
 
 BROKERS, REGISTRY = "127.0.0.1:19092", "http://127.0.0.1:18081/apis/ccompat/v7"
@@ -81,6 +82,22 @@ def test_a_setting_of_the_last_start_that_is_no_longer_valid_is_refused_with_its
     lake.path(lake.settings).write_text(json.dumps(kept | {"batch.of_yesterday": 3}))
     with pytest.raises(ConfigurationError, match=r"batch\.of_yesterday.*last start of .*--settings"):
         load(None, lake.uri)
+
+
+def test_a_bucket_says_neither_what_is_secret_nor_what_spark_runs(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = {"token_file": "/etc/shadow", "url": REGISTRY}
+    begin(
+        lake,
+        spark={"options": {"spark.jars": "http://x/y.jar"}},
+        store={"endpoint": "http://x"},
+        tables={"max_tables": 7},
+    )
+    keep_settings(lake, load(None, lake.uri).model_copy(update={"registry": RegistrySettings(**secrets)}))  # type: ignore[arg-type]
+    monkeypatch.setattr(type(lake.storage), "is_local", False)
+    kept = last_settings(lake)
+    assert (kept["registry"]["url"], kept["tables"]["max_tables"]) == (REGISTRY, 7)
+    assert [name for name in kept if name in ("spark", "store")] == []
+    assert [key for section in kept.values() for key in section if key.endswith("_file")] == []
 
 
 def test_nothing_is_said_where_the_addresses_are_the_usual_ones(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
