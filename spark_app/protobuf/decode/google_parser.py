@@ -247,6 +247,6 @@ def _reads_whole(kind: type[Message], data: bytes) -> bool:
         message = kind.FromString(data)
     except DecodeError:
         return False
-    size = message.ByteSize()
+    size = len(message.SerializePartialToString())  # ByteSize raises an error if a required field is missing
     message.DiscardUnknownFields()
-    return message.ByteSize() == size
+    return len(message.SerializePartialToString()) == size

@@ -56,6 +56,13 @@ def test_a_setting_keeps_such_payloads_out_wherever_they_are(strict: bool) -> No
     assert decoded.rows.tolist() == [row for row in range(rows) if row not in (5, rows - 1)]
 
 
+def test_a_required_field_that_is_missing_hides_nothing() -> None:
+    found = decoder('syntax = "proto2"; message Event { required int32 a = 1; optional string b = 2; }')
+    decoded = found.decode(binary(b"", b"\x10\x01"))  # the second has a number where the schema has a text
+    assert decoded.misfit == "Event.b is sent as a varint, and the schema has text, bytes or a message"
+    assert decoded.table.select(["a", "b"]).to_pylist() == [{"a": None, "b": None}] * 2
+
+
 INNER = "message Inner { int32 x = 1; }"
 
 
