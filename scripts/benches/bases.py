@@ -12,6 +12,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.benches.sides import BASE, Side
 from scripts.local import environment
 from scripts.local.artifacts import ROOT
 from scripts.local.downloads import CACHE
@@ -29,6 +30,12 @@ class App:
     """An app whose files are below `root`."""
 
     root: Path
+
+    @classmethod
+    def of(cls, side: Side, folder: Path) -> App:
+        """This tree's app for the side `app`; for `base:COMMIT` that of the commit, extracted below the folder."""
+        # Without the colon of the side: the folder is part of a class path.
+        return cls.at(side.variant, folder / f"{BASE}-{side.variant}") if side.variant else cls(ROOT)
 
     @classmethod
     def at(cls, commit: str, folder: Path) -> App:

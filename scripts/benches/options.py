@@ -91,10 +91,10 @@ ENTRIES = {
         "the app's start to its first unit, and the gap at a schema bump",
         (targets.START, targets.BUMP),
     ),
-    "idle": Entry(
-        "scripts.benches.idle",
-        "CPU time of a trigger without records, compared with an earlier commit",
-        (targets.IDLE,),
+    "trigger": Entry(
+        "scripts.benches.trigger",
+        "CPU time of a trigger with few records or none, compared with an earlier commit",
+        (targets.TRIGGER,),
     ),
     "waiting": Entry(
         "scripts.benches.waiting",
@@ -189,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
         "expectations": _add_expectations,
         "gold": _add_gold,
         "starts": _add_starts,
-        "idle": _add_idle,
+        "trigger": _add_trigger,
         "waiting": _add_waiting,
     }
     for name, entry in ENTRIES.items():
@@ -282,20 +282,20 @@ def _add_starts(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--records", "records in the topic, and as many again with the bump", 1000)
     first = "measure each start like the first on a machine: train the class archive before it, without a warm-up"
     parser.add_argument("--first-run", action="store_true", help=first)
+    _add_earlier(parser, [])
 
 
-def _add_idle(parser: argparse.ArgumentParser) -> None:
+def _add_trigger(parser: argparse.ArgumentParser) -> None:
+    rate = "records per second; 0 = none (default: 5000)"
+    parser.add_argument("--rate", type=_rate, default=5000, metavar="N", help=rate)
     _add(parser, "--seconds", "measured seconds of each run", 60)
     _add(parser, "--rounds", "runs of each side, in turns", 3)
-    default = [Side(BASE, targets.EARLIER_COMMIT)]
-    parser.add_argument(
-        "--against",
-        nargs="+",
-        type=earlier_app,
-        default=default,
-        metavar="SIDE",
-        help=f"base:COMMIT (default: {default[0]})",
-    )
+    _add_earlier(parser, [Side(BASE, targets.EARLIER_COMMIT)])
+
+
+def _add_earlier(parser: argparse.ArgumentParser, default: list[Side]) -> None:
+    known = f"base:COMMIT (default: {default[0] if default else 'none'})"
+    parser.add_argument("--against", nargs="+", type=earlier_app, default=default, metavar="SIDE", help=known)
 
 
 def _add_waiting(parser: argparse.ArgumentParser) -> None:
@@ -316,6 +316,10 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skew", type=_share, default=0.0, metavar="SHARE", help="share of the first game (default: equal shares)"
     )
+
+
+def _rate(text: str) -> int:
+    return 0 if text == "0" else positive(text)
 
 
 def _share(text: str) -> float:

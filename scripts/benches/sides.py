@@ -101,9 +101,9 @@ def promised(rival: Side, shape: Shape) -> tuple[Target | None, Target | None, T
     return wall, cpu, less
 
 
-def idle_target(rival: Side) -> Target | None:
+def trigger_target(rival: Side) -> Target | None:
     """The target of a trigger without records, app against rival."""
-    return targets.IDLE if rival == Side(BASE, targets.EARLIER_COMMIT) else None
+    return targets.TRIGGER if rival == Side(BASE, targets.EARLIER_COMMIT) else None
 
 
 def all_targets() -> tuple[Target, ...]:

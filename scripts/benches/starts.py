@@ -7,6 +7,8 @@ before the measurement. One warm-up start comes first.
 
 `--first-run`: each round is the first on a machine. There is no class archive; it is trained as ./scripts/run does,
 which is measured separately, and there is no warm-up start.
+
+`--against` compares with the app at earlier commits, in turns.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ from pathlib import Path
 import numpy as np
 
 from scripts.benches import result, topics, usage
+from scripts.benches.bases import App
 from scripts.benches.lakes import count_rows, count_silver
 from scripts.benches.options import Options
 from scripts.benches.result import Figure, Result
-from scripts.benches.servers import app_settings, open_servers, spawn, stop
+from scripts.benches.servers import open_servers, spawn, stop
 from scripts.benches.shape import Shape
+from scripts.benches.sides import APP as MEASURED
+from scripts.benches.sides import Side
 from scripts.benches.targets import BUMP, START
 from scripts.local.errors import LocalError
 from scripts.local.kafka import Kafka
@@ -38,7 +43,13 @@ LOOK_S = 0.02
 PATIENCE_S = 600.0  # a limit, so that every wait ends
 ROWS_S = 60.0
 WRONG = 65
-APP = ["-m", "spark_app", "run"]
+RUN = ["-m", "spark_app", "run"]
+COMPARED = {
+    "seconds from start to first unit": "start_s",
+    "CPU of a start": "start_cpu_s",
+    "seconds from the exit for a bump to the first unit": "gap_s",
+    "CPU of a bump": "gap_cpu_s",
+}
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,7 @@ class Time:
     """One start and one bump. `rows` is the number of silver rows at the end; `training_s` is 0 if the archive
     existed."""
 
+    side: str
     training_s: float
     start_s: float
     start_cpu_s: float
@@ -56,43 +68,52 @@ class Time:
 
 def run(options: Options) -> Result:
     """Measure and print."""
-    shape = Shape(options.records)
-    with open_servers() as servers:
-        warmth = 0 if options.first_run else 1
-        numbers = range(1 - warmth, 1 + options.times)
-        measured = [_measure(*servers, number, shape, options.first_run) for number in numbers]
-    times = measured[warmth:]
+    shape, sides = Shape(options.records), (Side(MEASURED), *options.against)
+    with open_servers() as (folder, kafka, registry):
+        apps = {side: App.of(side, folder) for side in sides}
+        numbers = range(1 if options.first_run else 0, 1 + options.times)
+        turns = [(number, side) for number in numbers for side in sides]
+        measured = [
+            (number, _measure(folder, kafka, registry, number, side, apps[side], shape, options.first_run))
+            for number, side in turns
+        ]
+    times = [one for number, one in measured if number]
     result.show(
-        ["time", "training s", "start s", "CPU s", "bump s", "CPU s", "silver rows"],
-        [[number, *asdict(one).values()] for number, one in enumerate(times, 1)],
+        ["side", "training s", "start s", "CPU s", "bump s", "CPU s", "silver rows"],
+        [[*asdict(one).values()] for one in times],
     )
-    return Result(list(_figures(times)), {"records": options.records, "times": [asdict(one) for one in times]})
+    figures = list(_figures([one for one in times if one.side == MEASURED]))
+    figures += [figure for side in options.against for figure in _compared(times, str(side))]
+    return Result(figures, {"records": options.records, "times": [asdict(one) for one in times]})
 
 
-def _measure(folder: Path, kafka: Kafka, registry: Registry, number: int, shape: Shape, is_first: bool) -> Time:
+def _measure(
+    folder: Path, kafka: Kafka, registry: Registry, number: int, side: Side, app: App, shape: Shape, is_first: bool
+) -> Time:
     """One start on an empty lake, and one bump."""
-    topic, lake = f"starts_{number}", folder / f"lake-{number}"
+    name = f"{number}-{side.variant or MEASURED}"
+    topic, lake = f"starts-{name}", folder / f"lake-{name}"
     topics.fill(kafka.bootstrap, registry.url, topic, shape)
-    settings = app_settings(lake, kafka.bootstrap, registry.url) | {"PROTOLAKE_KAFKA__TOPIC": topic}
+    settings = app.settings(lake, kafka.bootstrap, registry.url) | {"PROTOLAKE_KAFKA__TOPIC": topic}
     training = _train(settings, folder / f"{topic}.jsa") if is_first else 0.0
     path = folder / f"{topic}.log"
     with usage.meter() as first, usage.meter() as second, path.open("w") as log:
         began = time.time()
-        app = spawn(APP, settings, log, log, meter=first)
+        process = spawn(RUN, settings, log, log, app.root, first)
         try:
-            start = _await_unit(app, lake, 0, path) - began, first.so_far(app.pid)
+            start = _await_unit(process, lake, 0, path) - began, first.so_far(process.pid)
             before = _finished(lake)
             topics.send(kafka.bootstrap, registry.url, topic, replace(shape, versions=2), first=shape.records)
-            began = _await_bump(app, path)
-            app = spawn(APP, settings, log, log, meter=second)
-            gap = _await_unit(app, lake, before, path) - began, second.so_far(app.pid)
+            began = _await_bump(process, path)
+            process = spawn(RUN, settings, log, log, app.root, second)
+            gap = _await_unit(process, lake, before, path) - began, second.so_far(process.pid)
             rows = _await_rows(lake, 2 * shape.records)
         finally:
-            stop(app)
+            stop(process)
     result.log_progress(
-        f"{'warm-up' if number == 0 else number}: first unit after {start[0]:.1f} s, bump {gap[0]:.1f} s"
+        f"{side}, {'warm-up' if number == 0 else number}: first unit after {start[0]:.1f} s, bump {gap[0]:.1f} s"
     )
-    return Time(training, *start, *gap, rows)
+    return Time(str(side), training, *start, *gap, rows)
 
 
 def _train(settings: dict[str, str], archive: Path) -> float:
@@ -147,6 +168,14 @@ def _await_rows(lake: Path, records: int) -> int:
     if rows != records:
         raise LocalError(f"{records:,} records were sent, {rows:,} are in silver", WRONG)
     return rows
+
+
+def _compared(times: list[Time], side: str) -> Iterator[Figure]:
+    """The app against another side, round by round."""
+    ours, others = ([one for one in times if one.side == name] for name in (MEASURED, side))
+    for what, name in COMPARED.items():
+        ratios = [getattr(our, name) / getattr(other, name) for our, other in zip(ours, others, strict=True)]
+        yield Figure.of(f"{what}, app / {side}", ratios)
 
 
 def _figures(times: list[Time]) -> Iterator[Figure]:

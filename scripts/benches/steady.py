@@ -36,7 +36,12 @@ def main() -> None:
         due = int((time.monotonic() - began + STEP_S) * float(rate))
         for _ in range(due - sent):
             key, value, _ = next(records)
-            producer.produce(topic, value, key)
+            while True:
+                try:
+                    producer.produce(topic, value, key)
+                    break
+                except BufferError:  # the broker is slow
+                    producer.poll(STEP_S)
         producer.poll(0)
         sent = due
         time.sleep(STEP_S)

@@ -77,7 +77,7 @@ LEAN_CPU = _each(_at_least, "records per CPU second, app / lean raw copy by Spar
 EXPERT_CPU = _each(_at_least, "records per CPU second, app / expert's consumer", {FLAT: 0.9, RICH: 0.85, GAMES: 0.9})
 EARLIER_COMMIT = "a00e4ee"
 EARLIER = _each(Target, f"CPU per record, app / app at {EARLIER_COMMIT}", {FLAT: 0.6, RICH: 0.7, GAMES: 0.55})
-IDLE = Target(f"CPU of a trigger without records, app / app at {EARLIER_COMMIT}", 0.5)
+TRIGGER = Target(f"CPU of a trigger without records, app / app at {EARLIER_COMMIT}", 0.5)
 FLOOR = {
     Kind("flat"): _at_least("records/s, app / raw copy by Spark's sink in the app's session, flat events", 1.3),
     Kind("rich"): _at_least("records/s, app / raw copy by Spark's sink in the app's session, rich events", 0.8),

@@ -29,16 +29,36 @@ def renew(lake: Lake) -> None:
         ConfigurationError: the folder cannot be created.
         OSError: the disk is full.
     """
-    digest = hashlib.sha256(str(lake.root.resolve()).encode()).hexdigest()[:16]
-    usual = f"protolake-{os.getuid()}-{digest}"
-    remembered = read_json(lake.local_state, lake.scratch) or {}
-    names = {str(base): _name(remembered.get(str(base)), usual) for base in temporary_folders()}
-    own, *of_spark = folders = [_renew(Path(base), name, usual) for base, name in names.items()]
+    names = _names(lake)
+    own, *of_spark = folders = [_renew(Path(base), name, _usual(lake)) for base, name in names.items()]
     found = {str(folder.parent): folder.name for folder in folders}
     if found != names:
         write_quickly(lake.local_state, lake.scratch, found, None)
     os.environ["TMPDIR"] = tempfile.tempdir = str(own)
     os.environ["SPARK_LOCAL_DIRS"] = ",".join(map(str, of_spark or [own]))
+
+
+def begin(lake: Lake) -> list[Path]:
+    """The folders that `renew` will most likely give, created if they are missing. No lock is needed.
+
+    Raises:
+        OSError: one cannot be created.
+    """
+    folders = [Path(base, name) for base, name in _names(lake).items()]
+    for folder in folders:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folders
+
+
+def _names(lake: Lake) -> dict[str, str]:
+    """Temporary folder -> name of this lake's folder in it."""
+    usual, remembered = _usual(lake), read_json(lake.local_state, lake.scratch) or {}
+    return {str(base): _name(remembered.get(str(base)), usual) for base in temporary_folders()}
+
+
+def _usual(lake: Lake) -> str:
+    digest = hashlib.sha256(str(lake.root.resolve()).encode()).hexdigest()[:16]
+    return f"protolake-{os.getuid()}-{digest}"
 
 
 def _name(remembered: object, usual: str) -> str:

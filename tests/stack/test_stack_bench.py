@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scripts.benches import buckets, cases, cluster, decode, expectations, gold, idle, result, stages
+from scripts.benches import buckets, cases, cluster, decode, expectations, gold, result, stages, trigger
 from scripts.benches.options import ENTRIES, parse
 from scripts.benches.sides import RIVALS
 from scripts.benches.targets import REQUESTS
@@ -116,9 +116,9 @@ def test_starts_takes_the_records_of_both_versions() -> None:
     assert [one["rows"] for one in found["times"]] == [100]
 
 
-def test_idle_measures_the_app_and_an_earlier_one_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle, "SETTLE_S", 1.0)
-    found = _measure("idle", "--seconds", "5", "--rounds", "2", "--against", f"base:{_head()}")
+def test_trigger_measures_the_app_and_an_earlier_one_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trigger, "SETTLE_S", 1.0)
+    found = _measure("trigger", "--rate", "100", "--seconds", "5", "--rounds", "2", "--against", f"base:{_head()}")
     assert [run["side"] for run in found["runs"]] == ["app", f"base:{_head()}"] * 2
     assert all(run["trigger_ms"] > run["jvm_ms"] > 0 for run in found["runs"])
 

@@ -223,7 +223,8 @@ NOT_OF_A_LAKE = {
     "protobuf/schemas/well_known.py": "the installed packages",
     "settings/config.py": "the settings file and files of secrets",
     "units/spark/jvm.py": "/dev/null, and the lock file, which the JVM opens",
-    "units/spark/session.py": "jars and temporary folders",
+    "units/spark/launcher.py": "what spark-submit said, /proc, and the folder of Spark",
+    "units/spark/options.py": "jars and temporary folders",
     "lake/delta/durability.py": "/proc",
 }
 LOCAL_ONLY = {

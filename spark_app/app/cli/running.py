@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from spark_app.app import temporary_folders
 from spark_app.app.cli.exits import cause_of_end, hold, leave, report, report_unexpected
 from spark_app.app.cli.options import LakeFolder, SettingsFile, load_to_write
 from spark_app.lake.files import failpoints
@@ -15,6 +17,8 @@ from spark_app.model.errors import ExitCode, ProtolakeError, SchemaBump
 from spark_app.model.log import log
 from spark_app.settings import config
 from spark_app.settings.models import Settings
+from spark_app.units.spark import launcher, options
+from spark_app.units.worker.block_pandas import block_pandas
 
 SecretFile = Annotated[Path, typer.Option(help="file with the secret of the cluster, as spark.auth_secret_file")]
 Host = Annotated[str, typer.Option(help="address to listen on")]
@@ -99,6 +103,8 @@ def spark_worker(
 
 
 def _run(settings: Settings, *how: bool) -> tuple[ExitCode, str]:
+    block_pandas()
+    _begin_jvm(settings)
     from spark_app.app.pipeline import Pipeline
 
     pipeline = Pipeline(settings, *how)
@@ -118,3 +124,14 @@ def _run(settings: Settings, *how: bool) -> tuple[ExitCode, str]:
     if code.held:
         pipeline.lake.lease.release()
     return code, reason
+
+
+def _begin_jvm(settings: Settings) -> None:
+    """Start Spark's JVM while the rest of the app is loaded. A JVM that does not fit later is replaced then."""
+    if settings.spark.on_cluster:
+        return
+    with contextlib.suppress(OSError, ProtolakeError):  # told when the session starts
+        own, *of_spark = temporary_folders.begin(Lake(settings.lake_address))
+        variables = {"TMPDIR": str(own), "SPARK_LOCAL_DIRS": ",".join(map(str, of_spark or [own]))}
+        wanted = options.of(settings, own)
+        launcher.of(settings.spark.class_archive).begin(wanted, options.variables(settings, own) | variables)

@@ -2,7 +2,7 @@
 
 `lake/delta/parquet` writes the merged files as well as those of units, so that all statistics come from one writer.
 Maintenance runs in the committer's thread after every committed unit is applied, so it never touches files of an open
-unit. A table's small files are merged in two tiers, so that a large file is not rewritten for every few small ones.
+unit. Files are merged with those of similar size, so that a large one is not rewritten for every few small ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from spark_app.settings.storing import LakeSettings
 SMALL_BYTES = 8 << 20
 SWEEP_AFTER = 4  # compactions per removal of files that no version within the retention needs
 BEHIND = 2  # with this many times `compact_files` small files, further tables are compacted after the same unit
-LARGE_AFTER = 12  # in every twelfth compaction the results of earlier ones are merged, too
 
 
 class Maintainer:
@@ -124,11 +123,9 @@ class Maintainer:
             self._rounds[name] = self._rounds.get(name, table.version()) + 1
             if name in self._merged_by_units:
                 return _Plan(table, [])
-            large = self._rounds[name] % LARGE_AFTER == 0
-            target = self._settings.compact_bytes if large else min(SMALL_BYTES, self._settings.compact_bytes)
             columns, compression = columns_of(table), self._tables.compression_of(name)
             ids = self._tables.field_ids(name, columns)
-            bins = rewrite.plan(rewrite.live(table), target)
+            bins = rewrite.plan(rewrite.live(table), self._settings.compact_bytes)
             return _Plan(table, [Merge(name, paths, columns, compression, ids) for paths in bins])
         return None
 

@@ -23,6 +23,8 @@ from spark_app.model.reports import FileEntry
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
+FIRST_BYTES = 64 << 10  # the end of the first tier of sizes
+TIER = 8
 ROW_GROUP_BYTES = 64 << 20  # in memory; the rows are read and written in pieces of this size
 
 
@@ -34,23 +36,38 @@ def live(table: DeltaTable) -> list[tuple[str, int]]:
 
 
 def plan(found: Iterable[tuple[str, int]], target: int) -> list[list[str]]:
-    """Groups of files to merge into one each: neighbours that fit together, so that each new file covers few offsets.
+    """Groups of files to merge into one each: neighbours of similar size that fit together, so that each new file
+    covers few offsets.
+
+    Each tier of sizes ends at `TIER` times the end of the one before. The files of the first tier are merged always,
+    those of another one once there are `TIER` of them: so a row is rewritten once per tier, however large its table is.
 
     Args:
         found: (path, bytes), oldest first.
         target: bytes of a merged file; larger files are left out.
     """
+    tiers: dict[int, list[tuple[str, int]]] = {}
+    for path, size in found:
+        if size < target:
+            number = 0
+            while size >= FIRST_BYTES * TIER**number:
+                number += 1
+            tiers.setdefault(number, []).append((path, size))
+    groups = [_fit(files, target) for number, files in tiers.items() if number == 0 or len(files) >= TIER]
+    return [paths for group in groups for paths in group if len(paths) > 1]
+
+
+def _fit(found: list[tuple[str, int]], target: int) -> list[list[str]]:
     bins: list[list[str]] = []
     room: list[int] = []
     for path, size in found:
-        if size < target:
-            fitting = next((number for number, left in enumerate(room) if size <= left), len(bins))
-            if fitting == len(bins):
-                bins.append([])
-                room.append(target)
-            bins[fitting].append(path)
-            room[fitting] -= size
-    return [paths for paths in bins if len(paths) > 1]
+        fitting = next((number for number, left in enumerate(room) if size <= left), len(bins))
+        if fitting == len(bins):
+            bins.append([])
+            room.append(target)
+        bins[fitting].append(path)
+        room[fitting] -= size
+    return bins
 
 
 def merge(

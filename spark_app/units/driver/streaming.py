@@ -34,7 +34,7 @@ from spark_app.units.driver.ingest import Ingest, RunContext
 from spark_app.units.driver.loss import TopicCheck
 from spark_app.units.driver.open_lake import OpenLake
 from spark_app.units.driver.unit import UnitOptions
-from spark_app.units.spark import checkpoint
+from spark_app.units.spark import checkpoint, session
 from spark_app.units.spark.jvm import count_rows, jvm_lives
 
 FRESH_S = 3.0  # after a unit: Spark reports the batch a little later than the unit is committed
@@ -191,7 +191,8 @@ class Streaming:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{int(self._settings.batch.interval_s * 1000)} milliseconds")
-        return writer.queryName("ingest").start()
+        with session.without_code_generation(self._session):
+            return writer.queryName("ingest").start()
 
     def _beginning(self, now: Mapping[str, Topic]) -> Offsets | None:
         """Where an empty lake begins; None = at the oldest records. "latest" is resolved once and stored, so that later

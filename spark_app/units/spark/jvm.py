@@ -25,7 +25,6 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql import SparkSession
 
 from spark_app.lake.lake import Lake
-from spark_app.model.processes import BOUND
 
 IDLE_S = 30  # py4j's default, for a connection whose thread has ended
 TOKEN_S = 5.0  # for a client of the callback server to show its token
@@ -64,18 +63,9 @@ def forget() -> None:
     SparkSession._instantiatedSession = None
 
 
-def avoid_python_in_forks() -> None:
-    """Let PySpark start the JVM without Python code in the forked process.
-
-    PySpark gives such code (`preexec_fn`), which makes the JVM ignore SIGINT. Before it runs, CPython (3.11) waits for
-    a lock that another thread may have held at the fork, such as one of Kafka's client: then the start hangs for ever.
-    A shell does the same without Python. And the JVM dies with Python, as it must no longer write then.
-    """
-    java_gateway.Popen = _popen_by_shell  # type: ignore[attr-defined, assignment]
-
-
-def _popen_by_shell(command: list[str], preexec_fn: Any = None, **given: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sh", "-c", f'trap "" INT; {BOUND}', "sh", *command], **given)
+def start_by(popen: Any) -> None:
+    """Let PySpark start the JVM by this function instead of `subprocess.Popen`."""
+    java_gateway.Popen = popen  # type: ignore[attr-defined]
 
 
 def guard_callbacks(session: SparkSession) -> None:

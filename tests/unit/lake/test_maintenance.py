@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from spark_app.lake.delta import rewrite
 from spark_app.lake.delta.commit import TableCommitter
 from spark_app.lake.delta.maintenance import Maintainer, sweep
 from spark_app.lake.delta.manifest import Manifests
@@ -232,3 +233,22 @@ def test_files_that_were_removed_are_not_named_again(tmp_path: Path) -> None:
     assert len(sweep(lake, TABLES[0], table, dry_run=True)) == len(sweep(lake, TABLES[0], table)) == 3
     again = DeltaTable(str(lake.path(TABLES[0])))
     assert sweep(lake, TABLES[0], again, dry_run=True) == []
+
+
+@pytest.mark.parametrize("size", [2_000, 20_000, 200_000])
+def test_a_row_is_rewritten_a_few_times_however_many_units_follow(size: int) -> None:
+    """Six hours of a unit per second: merging the largest file with each few small ones would be 40 times."""
+    units, live, written, fresh = 6 * 3600, [("first", size)], 0, 1
+    for number in range(units):
+        live.append((f"{number}", size))
+        fresh += 1
+        if fresh >= LakeSettings().compact_files:
+            fresh = 0
+            for paths in rewrite.plan(live, LakeSettings().compact_bytes):
+                first = next(place for place, (path, _) in enumerate(live) if path in paths)
+                merged = sum(bytes_ for path, bytes_ in live if path in paths)
+                live = [one for one in live if one[0] not in paths]
+                live.insert(first, (f"merged at {number}, {first}", merged))
+                written += merged
+        assert len(live) < 2 * LakeSettings().compact_files + sum(bytes_ for _, bytes_ in live) // (32 << 20)
+    assert written < 4.5 * units * size

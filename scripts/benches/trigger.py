@@ -1,11 +1,14 @@
-"""Measures the CPU time of the app while its topic gets no records, compared with the app at an earlier commit.
+"""Measures the CPU time of a trigger with few records or none, compared with the app at an earlier commit.
 
-Each run is a process with its own lake: it ingests a few records, settles, and then only its triggers run. CPU time is
-that of driver, JVM and workers by the kernel's accounting; the broker is not included. The sides take turns.
+Each run is a process with its own lake: it ingests a few records, settles, and then its topic gets records at a steady
+rate. CPU time is that of driver, JVM, workers and of children that live for milliseconds, by the kernel's accounting;
+broker and producer are not included. The sides take turns.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 import subprocess
 import time
@@ -23,9 +26,8 @@ from scripts.benches.options import Options
 from scripts.benches.result import Figure, Result
 from scripts.benches.servers import open_servers, spawn, stop
 from scripts.benches.shape import Shape
-from scripts.benches.sides import APP, BASE, Side, idle_target
+from scripts.benches.sides import APP, Side, trigger_target
 from scripts.benches.usage import Meter
-from scripts.local.artifacts import ROOT
 from scripts.local.errors import LocalError
 from scripts.local.kafka import Kafka
 from scripts.local.options import TOPIC
@@ -43,17 +45,26 @@ WRONG = 65
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one side. CPU times are milliseconds per trigger; those of processes are of the ones that lived during
-    the whole measurement."""
+    """One run of one side, in milliseconds of CPU per trigger.
+
+    Attributes:
+        workers_ms: of the Python processes that live at the end.
+        rest_ms: of processes that have ended.
+    """
 
     side: Side
     trigger_ms: float
     driver_ms: float
     jvm_ms: float
+    workers_ms: float
+
+    @property
+    def rest_ms(self) -> float:
+        return self.trigger_ms - self.driver_ms - self.jvm_ms - self.workers_ms
 
     def found(self) -> dict[str, Any]:
         parts = {"trigger_ms": self.trigger_ms, "driver_ms": self.driver_ms, "jvm_ms": self.jvm_ms}
-        return {"side": str(self.side)} | parts
+        return {"side": str(self.side)} | parts | {"workers_ms": self.workers_ms, "rest_ms": self.rest_ms}
 
 
 def run(options: Options) -> Result:
@@ -61,27 +72,24 @@ def run(options: Options) -> Result:
     sides = (Side(APP), *options.against)
     with open_servers() as (folder, kafka, registry):
         topics.fill(kafka.bootstrap, registry.url, TOPIC, Shape(WARM_RECORDS))
-        apps = {side: _app(side, folder) for side in sides}
+        apps = {side: App.of(side, folder) for side in sides}
         turns = [side for _ in range(options.rounds) for side in sides]
-        runs = [_measure(folder / "lake", kafka, registry, side, apps[side], options.seconds) for side in turns]
-    result.show(["side", "ms of CPU a trigger", "driver", "JVM"], [[*one.found().values()] for one in runs])
-    details = {"seconds": options.seconds, "runs": [one.found() for one in runs]}
-    return Result(list(_figures(runs, options.against)), details)
+        runs = [_measure(folder / "lake", kafka, registry, side, apps[side], options) for side in turns]
+    headers = ["side", "ms of CPU a trigger", "driver", "JVM", "workers", "children"]
+    result.show(headers, [[*one.found().values()] for one in runs])
+    details = {"seconds": options.seconds, "rate": options.rate, "runs": [one.found() for one in runs]}
+    return Result(list(_figures(runs, options)), details)
 
 
-def _app(side: Side, folder: Path) -> App:
-    # Without the colon of the side: the folder is part of a class path.
-    return App.at(side.variant, folder / f"{BASE}-{side.variant}") if side.variant else App(ROOT)
-
-
-def _measure(lake: Path, kafka: Kafka, registry: Registry, side: Side, app: App, seconds: int) -> Run:
+def _measure(lake: Path, kafka: Kafka, registry: Registry, side: Side, app: App, options: Options) -> Run:
     settings = app.settings(lake, kafka.bootstrap, registry.url) | {"PROTOLAKE_KAFKA__TOPIC": TOPIC}
     log = lake.with_suffix(".log")
     with usage.meter() as meter, log.open("w") as output:
         process = spawn(["-m", "spark_app", "run"], settings, output, output, app.root, meter)
         try:
             _settle(process, lake, log)
-            made = _idle(meter, process, side, seconds)
+            with _records(kafka, registry, options):
+                made = _watch(meter, process, side, options)
             if process.poll() is not None:
                 raise LocalError(f"{side} has ended: {last_line(log)}", process.returncode or WRONG)
         finally:
@@ -91,6 +99,21 @@ def _measure(lake: Path, kafka: Kafka, registry: Registry, side: Side, app: App,
     return made
 
 
+@contextlib.contextmanager
+def _records(kafka: Kafka, registry: Registry, options: Options) -> Iterator[None]:
+    """Records at the rate, until the end."""
+    if not options.rate:
+        yield
+        return
+    shape = json.dumps(Shape(WARM_RECORDS).found())
+    sender = ["-m", "scripts.benches.steady", kafka.bootstrap, registry.url, TOPIC, shape, str(options.rate)]
+    producer = spawn(sender, {}, subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        stop(producer)
+
+
 def _settle(process: subprocess.Popen[str], lake: Path, log: Path) -> None:
     """Wait until the app has ingested the records and has settled."""
     deadline = time.monotonic() + PATIENCE_S
@@ -98,20 +121,31 @@ def _settle(process: subprocess.Popen[str], lake: Path, log: Path) -> None:
         if process.poll() is not None or time.monotonic() > deadline:
             raise LocalError(f"the app finished no unit in {PATIENCE_S:.0f} s: {last_line(log)}", WRONG)
         time.sleep(LOOK_S)
-    time.sleep(SETTLE_S)
     if (rows := count_rows(lake)["bronze_events"]) != WARM_RECORDS:
         raise LocalError(f"{WARM_RECORDS:,} records were sent, {rows:,} are in bronze", WRONG)
 
 
-def _idle(meter: Meter, process: subprocess.Popen[str], side: Side, seconds: int) -> Run:
+def _watch(meter: Meter, process: subprocess.Popen[str], side: Side, options: Options) -> Run:
+    time.sleep(SETTLE_S)
     driver = psutil.Process(meter.pid(process.pid))
-    jvm = next(one for one in driver.children(recursive=True) if one.name() == "java")
-    before = [meter.so_far(process.pid), *map(_cpu_seconds, (driver, jvm))]
+    before = [meter.so_far(process.pid), *_by_kind(driver)]
     began = time.monotonic()
-    time.sleep(seconds)
-    after = [meter.so_far(process.pid), *map(_cpu_seconds, (driver, jvm))]
+    time.sleep(options.seconds)
+    after = [meter.so_far(process.pid), *_by_kind(driver)]
     triggers = (time.monotonic() - began) / Batch().interval_s
     return Run(side, *((late - early) / triggers * 1000 for early, late in zip(before, after, strict=True)))
+
+
+def _by_kind(driver: Any) -> tuple[float, float, float]:
+    """CPU seconds of the driver, the JVM and the workers."""
+    jvm = workers = 0.0
+    for one in driver.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if one.name() == "java":
+                jvm += _cpu_seconds(one)
+            elif "python" in one.name():
+                workers += _cpu_seconds(one)
+    return _cpu_seconds(driver), jvm, workers
 
 
 def _cpu_seconds(process: Any) -> float:
@@ -119,10 +153,12 @@ def _cpu_seconds(process: Any) -> float:
     return float(times.user + times.system)
 
 
-def _figures(runs: list[Run], against: tuple[Side, ...]) -> Iterator[Figure]:
-    sides = {side: [one.trigger_ms for one in runs if one.side == side] for side in (Side(APP), *against)}
+def _figures(runs: list[Run], options: Options) -> Iterator[Figure]:
+    what = f"with {options.rate:,} records/s" if options.rate else "without records"
+    sides = {side: [one.trigger_ms for one in runs if one.side == side] for side in (Side(APP), *options.against)}
     for side, found in sides.items():
-        yield Figure.of(f"ms of CPU a trigger without records, {side}", found)
-    for side in against:
+        yield Figure.of(f"ms of CPU a trigger {what}, {side}", found)
+    for side in options.against:
         ratios = [app / other for app, other in zip(sides[Side(APP)], sides[side], strict=True)]
-        yield Figure.of(f"CPU of a trigger without records, app / {side}", ratios, idle_target(side))
+        target = None if options.rate else trigger_target(side)
+        yield Figure.of(f"CPU of a trigger {what}, app / {side}", ratios, target)

@@ -11,7 +11,7 @@ import pytest
 
 from scripts.local.artifacts import ROOT
 from spark_app.settings.models import Settings
-from spark_app.units.spark import session
+from spark_app.units.spark import options
 
 SOCKETS = "spark.python.unix.domain.socket.enabled"
 
@@ -28,22 +28,20 @@ def test_sockets_are_only_where_nobody_else_can_open_them(
     folder = Path("t" * length)
     folder.mkdir()
     folder.chmod(mode)
-    monkeypatch.setenv("TMPDIR", str(folder))
-    assert session._options(Settings())[SOCKETS] == held
+    assert options.of(Settings(), folder)[SOCKETS] == held
     assert list(folder.iterdir()) == []
 
 
-def test_a_temporary_folder_that_is_missing_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
-    assert session._options(Settings())[SOCKETS] == "false"
+def test_a_temporary_folder_that_is_missing_is_left_to_spark(tmp_path: Path) -> None:
+    assert options.of(Settings(), tmp_path / "missing")[SOCKETS] == "false"
 
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="the kernel is asked by setpriv")
 def test_what_stands_for_the_jvm_dies_with_its_python() -> None:
     """A JVM that hangs does not see that its standard input has ended, and `sleep` does not look at it."""
     start = (
-        "from spark_app.units.spark import jvm; import time;"
-        "print(jvm._popen_by_shell(['sleep', '600']).pid, flush=True); time.sleep(600)"
+        "from spark_app.units.spark import launcher; import time;"
+        "print(launcher.of('').popen(['sleep', '600']).pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", start], cwd=ROOT, stdout=subprocess.PIPE, text=True) as python:
         assert python.stdout
