@@ -19,7 +19,8 @@ failed: set[str] = set()
 def pytest_configure(config: pytest.Config) -> None:
     """All processes of a run leave out the same tests: those that had passed when it began."""
     given: dict[str, Any] | None = getattr(config, "workerinput", None)
-    left_out.update(given["passed"] if given else (json.loads(line)["test"] for line in _file().open()))
+    lines = [] if given else _file().read_text().splitlines()
+    left_out.update(given["passed"] if given else (json.loads(line)["test"] for line in lines))
 
 
 @pytest.hookimpl(optionalhook=True)
