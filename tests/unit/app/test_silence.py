@@ -101,6 +101,9 @@ LAKES: dict[str, Callable[[Path, Answers], SmallLake]] = {
     "changed schema": changed,
     "type": text_for_number,
     "time": out_of_range,
+    "wire type": lambda root, _: taken(
+        root, frame(1, event() + b"\x10\x01"), decode={"other_wire_types": "quarantine"}
+    ),
 }
 WITH_SPARK = {Cause.DECODE_CRASH}  # tests/spark/test_spark_deferred.py
 

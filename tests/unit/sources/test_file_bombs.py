@@ -148,8 +148,8 @@ def test_what_takes_more_memory_than_a_task_may_have_is_named(tmp_path: Path) ->
 def test_a_line_that_is_far_larger_once_it_is_parsed_is_a_record_as_it_is(
     tmp_path: Path, disk: DiskExports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "MOST_MEMORY", 50 << 20)
-    line = b'{"value": "", "more": [' + b"[]," * 1_500_000 + b"[]]}"
+    monkeypatch.setattr(memory, "MOST_MEMORY", 300 << 20)
+    line = b'{"value": "", "more": [' + b"[]," * 15_000_000 + b"[]]}"  # more than a process has free
     disk.write("a.json", line + b"\n" + LINES)
     taking = Taking(tmp_path, disk)
     plan = taking.plan()
