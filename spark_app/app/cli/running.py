@@ -18,7 +18,7 @@ from spark_app.model.log import log
 from spark_app.settings import config
 from spark_app.settings.models import Settings
 from spark_app.units.spark import launcher, options
-from spark_app.units.worker.block_pandas import block_pandas
+from spark_app.units.worker.block_pandas import spare_pandas
 
 SecretFile = Annotated[Path, typer.Option(help="file with the secret of the cluster, as spark.auth_secret_file")]
 Host = Annotated[str, typer.Option(help="address to listen on")]
@@ -103,7 +103,7 @@ def spark_worker(
 
 
 def _run(settings: Settings, *how: bool) -> tuple[ExitCode, str]:
-    block_pandas()
+    spare_pandas()
     _begin_jvm(settings)
     from spark_app.app.pipeline import Pipeline
 

@@ -20,3 +20,15 @@ def block_pandas() -> None:
     """Block the import of pandas until this process exits. It has no effect if pandas is already imported."""
     if not any(isinstance(finder, _Absent) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Absent())
+
+
+def spare_pandas() -> None:
+    """Let pyarrow find no pandas: it looks once. PySpark still imports pandas where it needs it, for `mapInArrow`."""
+    absent = _Absent()
+    sys.meta_path.insert(0, absent)
+    try:
+        import pyarrow
+
+        pyarrow.array([0])
+    finally:
+        sys.meta_path.remove(absent)
