@@ -33,6 +33,7 @@ from spark_app.lake.delta.manifest import Manifest
 from spark_app.lake.delta.problems import refuse
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
+from spark_app.model.catalog import Catalog
 from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
 from spark_app.model.events import Event
 from spark_app.model.log import log
@@ -90,6 +91,8 @@ class Pipeline:
         self._feed: Feed | None = None
         self._followers: Followers | None = None
         self._gold: Aggregator | None = None
+        self._judged: Catalog | None = None
+        self._field_faults: dict[str, str] = {}  # of the judged catalog
         self._faults: dict[str, str] = {}
         self._due: dict[str, float] = {}  # chore -> time of its next run
         self.lake = Lake(settings.lake_address)
@@ -256,9 +259,18 @@ class Pipeline:
         self._find_faults(opened)
 
     def _find_faults(self, opened: OpenLake) -> None:
-        """Find the settings that do not fit the schemas; the log has each once."""
+        """Find the settings that do not fit the schemas; the log has each once. While a unit is built, which may change
+        the ledger, this is left to the next call."""
+        if not self._unit_lock.acquire(blocking=False):
+            return
+        try:
+            catalog = opened.resolver.ledger.catalog()
+        finally:
+            self._unit_lock.release()
+        if catalog is not self._judged:
+            self._judged, self._field_faults = catalog, field_faults(self._settings, catalog)
         lacking = self._gold.planner.lacking if self._gold else {}
-        before, self._faults = self._faults, field_faults(self._settings, opened.resolver.ledger.catalog()) | lacking
+        before, self._faults = self._faults, self._field_faults | lacking
         for setting in self._faults.keys() - before.keys():
             log.warning("a setting does not fit the schemas", setting=setting, reason=self._faults[setting])
 

@@ -30,12 +30,12 @@ def renew(lake: Lake) -> None:
         OSError: the disk is full.
     """
     names = _names(lake)
-    own, *of_spark = folders = [_renew(Path(base), name, _usual(lake)) for base, name in names.items()]
+    folders = [_renew(Path(base), name, _usual(lake)) for base, name in names.items()]
     found = {str(folder.parent): folder.name for folder in folders}
     if found != names:
         write_quickly(lake.local_state, lake.scratch, found, None)
-    os.environ["TMPDIR"] = tempfile.tempdir = str(own)
-    os.environ["SPARK_LOCAL_DIRS"] = ",".join(map(str, of_spark or [own]))
+    tempfile.tempdir = str(folders[0])
+    os.environ.update(variables(folders))
 
 
 def begin(lake: Lake) -> list[Path]:
@@ -48,6 +48,12 @@ def begin(lake: Lake) -> list[Path]:
     for folder in folders:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folders
+
+
+def variables(folders: list[Path]) -> dict[str, str]:
+    """The variables that give these folders to Python, Spark and the JVM."""
+    own, *of_spark = folders
+    return {"TMPDIR": str(own), "SPARK_LOCAL_DIRS": ",".join(map(str, of_spark or [own]))}
 
 
 def _names(lake: Lake) -> dict[str, str]:

@@ -23,9 +23,11 @@ starts = launcher.of(settings.spark.class_archive)
 if sys.argv[1] == "early":
     starts.begin(options.of(settings, folder), options.variables(settings, folder))
 begun = starts._begun
+held = begun and begun.connection
 from spark_app.units.spark import jvm, session
 spark = session.start(settings, sys.argv[2], quiet=True)
 assert spark.range(3).count() == 3
+assert not (held and held.parent.exists())  # it has the JVM's token
 read = lambda name: Path(f"/proc/{jvm.jvm_pid()}/{name}").read_text().split("\\0")[:-1]
 print(json.dumps([begun is not None and begun.process.pid == jvm.jvm_pid(), read("cmdline"), read("environ")]))
 jvm.end(clean=True)

@@ -131,7 +131,6 @@ def _begin_jvm(settings: Settings) -> None:
     if settings.spark.on_cluster:
         return
     with contextlib.suppress(OSError, ProtolakeError):  # told when the session starts
-        own, *of_spark = temporary_folders.begin(Lake(settings.lake_address))
-        variables = {"TMPDIR": str(own), "SPARK_LOCAL_DIRS": ",".join(map(str, of_spark or [own]))}
-        wanted = options.of(settings, own)
-        launcher.of(settings.spark.class_archive).begin(wanted, options.variables(settings, own) | variables)
+        folders = temporary_folders.begin(Lake(settings.lake_address))
+        variables = options.variables(settings, folders[0]) | temporary_folders.variables(folders)
+        launcher.of(settings.spark.class_archive).begin(options.of(settings, folders[0]), variables)

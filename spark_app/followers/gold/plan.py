@@ -149,7 +149,9 @@ class Planner:
         for wanted in missing:
             effect = "no gold" if wanted == self._spec.key else "NULL in gold"
             setting = f"{self._spec.setting_of(wanted)} in {self._layout.silver_of(name)}"
-            lacking[setting] = f"there is no such field, so there is {effect}; {near(wanted, columns.names)}"
+            known = self.lacking.get(setting)  # the search for near names is slow, and the unit lock is held
+            text = f"there is no such field, so there is {effect}; "
+            lacking[setting] = known or text + near(wanted, columns.names)
         return fields
 
     def _has_gold(self, name: str) -> bool:

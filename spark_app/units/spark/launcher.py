@@ -60,6 +60,9 @@ class Begun:
     arguments: list[str]
     connection: Path
 
+    def remove_connection(self) -> None:
+        shutil.rmtree(self.connection.parent, ignore_errors=True)
+
 
 class Launcher:
     """Starts JVMs for one class archive; "" = none, and then all by spark-submit."""
@@ -67,6 +70,7 @@ class Launcher:
     def __init__(self, archive: str) -> None:
         self._kept = Path(archive).with_suffix(".command.json") if archive else None
         self._begun: Begun | None = None
+        self._connected: Begun | None = None
         self._submitted: list[str] | None = None
 
     def begin(self, options: Mapping[str, str], environment: Mapping[str, str]) -> None:
@@ -92,16 +96,21 @@ class Launcher:
         if begun is not None:
             if begun.arguments == command[1:] and begun.process.poll() is None:
                 Path(given["env"][CONNECTION]).symlink_to(begun.connection)
+                self._connected = begun
                 return begun.process
             begun.process.kill()
             begun.process.wait()
+            begun.remove_connection()
         if (direct := self._command(command[1:])) is not None:
             return _start(direct, given)
         self._submitted = command[1:]
         return _popen(command, given)
 
     def keep(self, process: subprocess.Popen[bytes]) -> None:
-        """Keep what spark-submit added to its arguments in the command of this process, if it was asked."""
+        """Call once the session is made: keep what spark-submit added to its arguments in the command of this process,
+        if it was asked, and remove the token of a JVM that was begun."""
+        if self._connected is not None:
+            self._connected.remove_connection()
         options = _own_options(self._submitted) if self._submitted else None
         if self._kept is None or options is None:
             return
