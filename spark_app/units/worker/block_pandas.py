@@ -31,4 +31,4 @@ def spare_pandas() -> None:
 
         pyarrow.array([0])
     finally:
-        sys.meta_path.remove(absent)
+        del sys.meta_path[sys.meta_path.index(absent)]
