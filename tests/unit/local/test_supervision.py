@@ -22,7 +22,9 @@ SLOW = """
 import pathlib, signal, sys, time
 def end(*_):
     time.sleep(0.5)
-    pathlib.Path(sys.argv[1]).write_text(str(time.time()))
+    text = pathlib.Path(sys.argv[1] + ".part")
+    text.write_text(str(time.time()))
+    text.rename(sys.argv[1])  # whole, or not there
     sys.exit(0)
 signal.signal(signal.SIGTERM, end)
 print("ready", flush=True)
