@@ -30,8 +30,7 @@ from scripts.benches.stand import Stand, Workshop, open_workshop
 from scripts.benches.targets import HISTORY, TOUCHED, TOUCHED_TABLES
 from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import LocalError
-from spark_app.followers.gold.aggregate import Aggregator
-from spark_app.followers.gold.compute import AggregateComputer
+from spark_app.followers.registry import aggregators
 from spark_app.followers.runner import FollowerRunner
 
 WARMING = 2
@@ -90,7 +89,7 @@ class Case:
     def verify(self) -> None:
         """Check that gold counts each record once."""
         settings, lake = self.stand.opened.settings, self.stand.opened.lake
-        rows = {name: rows for name, rows in count_rows(lake.root).items() if settings.tables.layout.is_gold(name)}
+        rows = {name: rows for name, rows in count_rows(lake.root).items() if settings.layout.is_gold(name)}
         self.gold = sum(rows.values())
         for name, aggregate in settings.gold.columns.items():
             if aggregate.function == "count" and not aggregate.field:
@@ -137,9 +136,8 @@ def _units(workshop: Workshop, tables: int, gamers: int, records: int) -> list[F
 def _filled(workshop: Workshop, name: str, tables: int, units: list[Filed], count: int, history: int) -> Case:
     result.log_progress(f"{name}: filling silver ...")
     stand = workshop.stand(tables)
-    calculator = AggregateComputer(workshop.spark, stand.opened.lake.storage, stand.opened.settings)
     changed: dict[str, int] = {}
-    gold = Aggregator(calculator, stand.opened, nullcontext(), lambda rows, failed: changed.update(rows))
+    [gold] = aggregators(workshop.spark, stand.opened, nullcontext(), lambda kind, rows, failed: changed.update(rows))
     runner = FollowerRunner(gold, stand.opened.lake, stand.opened.units.manifests)
     case = Case(name, stand, runner, changed, units, count)
     case.fill(history)

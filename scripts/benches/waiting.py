@@ -118,7 +118,7 @@ def _measure_levels(workshop: Workshop, options: Options) -> list[Level]:
 def _let_wait(stand: Stand, there: int, waiting: int) -> int:
     """Commit units of records that wait for the unregistered schema, until so many wait. They are not in bronze."""
     opened = stand.opened
-    table = opened.settings.tables.layout.deferred
+    table = opened.settings.layout.deferred
     while there < waiting:
         count = min(AT_ONCE, waiting - there)
         topic = pa.repeat(pa.scalar("waiting"), count)
@@ -177,7 +177,7 @@ def _time(step: Callable[[], Report | None]) -> tuple[Cost, Report | None]:
 def _verify(stand: Stand, silver: int, deferred: int) -> None:
     """Check that each ready record is in silver, and that all others still wait."""
     rows = count_rows(stand.opened.lake.root)
-    found = count_silver(rows), rows.get(stand.opened.settings.tables.layout.deferred, 0)
+    found = count_silver(rows), rows.get(stand.opened.settings.layout.deferred, 0)
     if found != (silver, deferred):
         raise LocalError(f"{found[0]:,} in silver, {found[1]:,} deferred instead of {silver:,} and {deferred:,}", WRONG)
 

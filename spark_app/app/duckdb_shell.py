@@ -16,7 +16,7 @@ import duckdb
 from spark_app.lake.delta.table_schema import open_table
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, UsageError, first_message_line
-from spark_app.page.queries.locked_tables import view_of
+from spark_app.page.queries.locked_tables import create_view, view_of
 from spark_app.settings.models import Settings
 
 
@@ -32,9 +32,9 @@ def start(settings: Settings, text: str | None = None) -> None:
         raise ConfigurationError(f"lake.path: no tables at {lake.uri} yet; start the app and wait for its first batch")
     con = duckdb.connect()
     con.sql("SET TimeZone = 'UTC'")
-    register(con, lake)
+    register(con, lake, settings)
     scope: dict[str, Any] = {"con": con, "sql": con.sql, "delta": lambda name: open_table(lake, name)}
-    scope["tables"] = lambda: register(con, lake)
+    scope["tables"] = lambda: register(con, lake, settings)
     readline.set_completer(rlcompleter.Completer(scope).complete)
     readline.parse_and_bind("tab: complete")
     if text is not None:
@@ -60,12 +60,18 @@ def run(text: str, scope: dict[str, Any], query: Callable[[str], object]) -> Non
         code.InteractiveInterpreter(scope).runsource(text, "shell", "exec")
 
 
-def register(con: duckdb.DuckDBPyConnection, lake: Lake) -> list[str]:
-    """Create or replace one view per table, of the files that it has now. Returns the names."""
-    for name in lake.tables():
+def register(con: duckdb.DuckDBPyConnection, lake: Lake, settings: Settings) -> list[str]:
+    """Create or replace one view per table, of the files that it has now, and those over several tables. Returns the
+    names of the tables."""
+    names = lake.tables()
+    views = settings.views(names)
+    for name in (*views.sources, *names):
         con.execute(f'DROP VIEW IF EXISTS "{name}"')
+    for name in names:
         view_of(con, lake, name)
-    return lake.tables()
+    for name in views.sources:
+        create_view(con, views, name)
+    return names
 
 
 def _banner(settings: Settings, lake: Lake, names: list[str]) -> str:

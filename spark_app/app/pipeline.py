@@ -14,8 +14,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, NoReturn
 
 from pyspark.sql import SparkSession
@@ -26,6 +27,7 @@ from spark_app.app.settings_check import field_faults
 from spark_app.followers.events.settings_event import keep_settings, settings_event
 from spark_app.followers.events.spool import EventLog
 from spark_app.followers.gold.aggregate import Aggregator
+from spark_app.followers.gold.spec import GOLD_FOLLOWER
 from spark_app.followers.registry import FOLLOWERS, FollowerContext
 from spark_app.followers.runner import FollowerRunner, Followers
 from spark_app.lake.delta import inventory
@@ -37,6 +39,7 @@ from spark_app.model.catalog import Catalog
 from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
 from spark_app.model.events import Event
 from spark_app.model.log import log
+from spark_app.model.table_names import GOLD
 from spark_app.protobuf.schemas.ledger_text import SchemaEvents
 from spark_app.protobuf.schemas.registry import NoRegistry, RegistryAccessDenied, RegistryUnreachable
 from spark_app.protobuf.schemas.resolver import RETRY_WAIT_S
@@ -90,7 +93,7 @@ class Pipeline:
         self._spark: SparkSession | None = None
         self._feed: Feed | None = None
         self._followers: Followers | None = None
-        self._gold: Aggregator | None = None
+        self._gold: Sequence[Aggregator] = ()
         self._judged: Catalog | None = None
         self._field_faults: dict[str, str] = {}  # of the judged catalog
         self._faults: dict[str, str] = {}
@@ -102,7 +105,7 @@ class Pipeline:
             quiet_s=lambda: self.life.quiet_s(),
             parts=self._describe,
         )
-        self.status = Status(self.lake, settings.tables.layout, sources, self._emit)
+        self.status = Status(self.lake, settings.layout, sources, self._emit)
         self.life = ProcessLifecycle(
             self.lake,
             settings.run,
@@ -125,7 +128,8 @@ class Pipeline:
             self._disk.retry(self.lake.prepare)
             self._disk.retry(self.life.take_lease)
             failpoints.arm(self.lake.root)
-            self.life.begin({"ingest": self._sign, "gold": self._gold_progress})
+            kinds = [GOLD_FOLLOWER, *(f"{GOLD_FOLLOWER}.{kind}" for kind in self._settings.gold.tables)]
+            self.life.begin({"ingest": self._sign} | {name: partial(self._gold_progress, name) for name in kinds})
             self._disk.retry(self._emit_start)
             self._disk.retry(lambda: temporary_folders.renew(self.lake))
             self._opened = self._disk.retry(self._open_lake)
@@ -167,8 +171,8 @@ class Pipeline:
         assert self._spark is not None
         return self._spark
 
-    def _gold_progress(self) -> Hashable:
-        calls = self._followers["gold"].calls if self._followers else 0
+    def _gold_progress(self, follower: str) -> Hashable:
+        calls = self._followers[follower].calls if self._followers else 0
         return (calls, self._spark and session.signs(self._spark, None)) if calls % 2 else None
 
     def _open_lake(self) -> OpenLake:
@@ -183,9 +187,7 @@ class Pipeline:
                 "the app sends the registry's password or token unencrypted: use https://",
                 url=self._settings.registry.url,
             )
-        refuse(
-            inventory.examine(self.lake, opened.units.manifests, opened.units.committer, self._settings.tables.layout)
-        )
+        refuse(inventory.examine(self.lake, opened.units.manifests, opened.units.committer, self._settings.layout))
         checkpoint.check(self.lake, opened.units.manifests.last_ingest, opened.units.committer.synced.rebooted)
         self.status.set_rows(open_lake.count_rows(opened), opened.admission.admitted)
         self.status.set_quarantine(open_lake.count_open_causes(opened))
@@ -269,7 +271,7 @@ class Pipeline:
             self._unit_lock.release()
         if catalog is not self._judged:
             self._judged, self._field_faults = catalog, field_faults(self._settings, catalog)
-        lacking = self._gold.planner.lacking if self._gold else {}
+        lacking = {setting: why for gold in self._gold for setting, why in gold.planner.lacking.items()}
         before, self._faults = self._faults, self._field_faults | lacking
         for setting in self._faults.keys() - before.keys():
             log.warning("a setting does not fit the schemas", setting=setting, reason=self._faults[setting])
@@ -280,8 +282,8 @@ class Pipeline:
         feed.connect(spark, units, RunContext(self.status, self._disk, self._stop, self._unit_lock))
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
         context = FollowerContext(spark, opened, self._unit_lock, self._gold_done, lambda: is_rebuilding(self.lake))
-        made = [make(context) for make in FOLLOWERS]
-        self._gold = gold = next(follower for follower in made if isinstance(follower, Aggregator))
+        made = [follower for make in FOLLOWERS for follower in make(context)]
+        self._gold = gold = [follower for follower in made if isinstance(follower, Aggregator)]
         self._service = RequestExecutor(spark, opened, units, gold, self._unit_lock, self.status.recovered, self._emit)
         manifests, most_bytes = opened.units.manifests, self._settings.followers.max_bytes
         accepted = manifests.last if self._accept_gap else 0
@@ -340,10 +342,12 @@ class Pipeline:
         if self._is_due("forget", FORGET_EVERY_S):
             followers.forget(self._settings.lake.keep_manifests, opened.units.committer.synced.unit)
 
-    def _gold_done(self, rows: dict[str, int], failed: dict[str, str]) -> None:
-        self.status.gold_done(rows, failed)
+    def _gold_done(self, kind: str, rows: dict[str, int], failed: dict[str, str]) -> None:
+        self.status.gold_done(kind, rows, failed)
         if rows or failed:
-            message = f"{len(rows):,} gold tables are up to date" + (f", and {len(failed):,} failed" if failed else "")
+            which = "" if kind == GOLD else f" ({kind})"
+            failures = f", and {len(failed):,} failed" if failed else ""
+            message = f"{len(rows):,} gold tables{which} are up to date{failures}"
             details = {"tables": len(rows), "rows": sum(rows.values()), "failed": sorted(failed)}
             self._emit(Event("gold", message, "WARN" if failed else "INFO", details=details))
 

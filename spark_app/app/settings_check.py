@@ -88,9 +88,10 @@ def field_faults(settings: Settings, catalog: Catalog) -> dict[str, str]:
     Messages in wrappers are known with their first record."""
     if not catalog.columns or settings.wrapper.payload:
         return {}
-    found, event, spec = dict[str, str](), settings.event, GoldSpec.of(settings)
+    found, event, specs = dict[str, str](), settings.event, GoldSpec.all_of(settings)
     made = joined_names(settings.reference) | {n.casefold() for _, own in settings.silver.parts() for n in own.columns}
-    wanted = {spec.setting_of(name): name for name in spec.names if name.casefold() not in made}
+    named = ((spec.setting_of(name), name) for spec in specs for name in spec.names)
+    wanted = {setting: name for setting, name in named if name.casefold() not in made}
     routing = {f"event.routing = {event.routing}": event.routing} if event.route_by != "message" else {}
     messages = [(columns, catalog.aliases.get(kind, {})) for kind, columns in catalog.columns.items()]
     for setting, name in (wanted | routing).items():

@@ -17,7 +17,6 @@ from spark_app.lake.files.state_files import read_durable
 from spark_app.lake.lake import Lake
 from spark_app.model.catalog import Catalog
 from spark_app.model.errors import ConfigurationError, ContractError, UsageError
-from spark_app.model.table_names import TableNames
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.tables.admission import NO_SCHEMAS
@@ -39,11 +38,10 @@ def start(settings: Settings, text: str | None = None) -> None:
             f"lake.path: no tables at {lake.uri} yet; start the stack and wait for its first batch"
         )
     spark = session.start(settings.without_cluster, "protolake-shell", quiet=True, queries=True)
-    layout = settings.tables.layout
-    names = register(spark, lake, layout)
+    names = register(spark, lake, settings)
     make_read_only(spark)
     scope: dict[str, Any] = {"spark": spark, "sc": spark.sparkContext, "F": F}
-    scope["tables"] = lambda: register(spark, lake, layout)
+    scope["tables"] = lambda: register(spark, lake, settings)
     readline.set_completer(rlcompleter.Completer(scope).complete)
     readline.parse_and_bind("tab: complete")
     if text is not None:
@@ -62,17 +60,29 @@ def _refuse(rows: DataFrame) -> NoReturn:
     raise UsageError("this shell is read-only: export rows with .toArrow() or .toPandas()")
 
 
-def register(spark: SparkSession, lake: Lake, layout: TableNames) -> list[str]:
-    """Create one view per table, with the table's name. A view cannot be written; call this again to see new rows and
-    columns. A renamed field that keeps its column is there by its newest name, too. Delta accepts DELETE and UPDATE
-    through a plain view of a table; the condition `true` prevents that at no cost."""
+def register(spark: SparkSession, lake: Lake, settings: Settings) -> list[str]:
+    """Create one view per table, with the table's name, and those of `Settings.views`; returns the tables. A view
+    cannot be written; call this again to see new rows and columns. A renamed field that keeps its column is there by
+    its newest name, too. Delta accepts DELETE and UPDATE through a plain view of a table; the condition `true` prevents
+    that at no cost."""
     catalog, messages = _known(lake)
-    for name in lake.tables():
+    layout, names, columns = settings.layout, lake.tables(), dict[str, dict[str, str]]()
+    for name in names:
         rows = spark.read.format("delta").load(lake.storage.uri(lake.table(name))).where("true")
         own = messages.get(layout.name_of(name), ()) if layout.is_silver(name) else ()
         others = newest_names(rows.columns, own, catalog).items() if catalog.aliases else ()
         rows.select("*", *(F.col(f"`{column}`").alias(other) for column, other in others)).createOrReplaceTempView(name)
-    return lake.tables()
+        columns[name] = dict(rows.dtypes)
+    views = settings.views(names)
+    for name in views.sources:
+        spark.sql(views.sql(name, columns.__getitem__, _in_backticks)).createOrReplaceTempView(name)
+        if mixed := views.mixed(name, columns.__getitem__):
+            print(f"{name}: text, because its type differs between tables: {', '.join(mixed)}")
+    return names
+
+
+def _in_backticks(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _known(lake: Lake) -> tuple[Catalog, dict[str, Sequence[str]]]:
@@ -122,7 +132,7 @@ class ReadOnly:
 
 
 def _banner(settings: Settings, lake: Lake, names: list[str]) -> str:
-    layout = settings.tables.layout
+    layout = settings.layout
     silver = next((n for n in names if n.startswith(layout.silver.split("{")[0])), layout.bronze)
     gold = next((n for n in names if n.startswith(layout.gold.split("{")[0])), silver)
     return f"""

@@ -6,26 +6,28 @@ import datetime
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
+from spark_app.audit.gold_rows import CREDIBLE, GoldRows
 from spark_app.audit.snapshot import Snapshot, Table
-from spark_app.audit.verdict import GOLD, Verdict
-from spark_app.settings.models import Aggregate
+from spark_app.audit.verdict import GOLD as GOLD_ROWS
+from spark_app.audit.verdict import Verdict
+from spark_app.model.table_names import GOLD
+from spark_app.settings.gold import Aggregate, GoldTable
+from spark_app.tables.sql.names import columns_in
 
-OF_NUMBERS, OF_ORDER = ("sum", "mean", "median"), ("min", "max")
+OF_NUMBERS, OF_ORDER = ("sum", "mean", "median", "quantile"), ("min", "max")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 ODD_NUMBER = re.compile(r"[+-]?(nan|inf|infinity|.*[0-9.][dDfF])", re.IGNORECASE)  # Spark's cast may accept it
 BY_ARROW = {"min": "min", "max": "max"}
 PRECISE = 1e-9  # sums of floating-point numbers depend on the order of the rows
 OF_A_MEAN = Decimal("0.0001")  # a mean of decimals is rounded
-BATCH = 1 << 20  # rows aggregated at once
 
 NOT_YET = "gold tables are behind silver, and silver's log no longer shows by how much"
 NO_GOLD = "gold tables do not exist yet"
@@ -34,7 +36,17 @@ ANY_ORDER = "gold cells have sums beyond a double, which depend on the order of 
 NO_ORDER = "gold columns aggregate a type that the audit cannot order or add"
 
 
+# The error of a rank that one sketch of a hundred exceeds, as a part of all values, and the mean error of a count. One
+# of many keys may exceed it by far, but not by this factor.
+KLL_ERROR, HLL_ERROR, WIDTH = 0.0072, 0.0163, 5
 DEPENDS = object()  # a value that depends on the order of the rows
+
+
+class Between(NamedTuple):
+    """Where an approximate value has to be."""
+
+    low: float
+    high: float
 
 
 class NotComparable(ValueError):
@@ -42,23 +54,29 @@ class NotComparable(ValueError):
 
 
 def check_gold(snapshot: Snapshot, verdict: Verdict) -> None:
-    """Check the gold table of every silver table that has the key."""
-    key, layout = snapshot.settings.event.key, snapshot.layout
-    due = {layout.silver_of(name): layout.gold_of(name) for name in set(snapshot.names.values())}
-    for silver_name, gold_name in sorted(due.items()):
-        silver, gold = snapshot.tables.get(silver_name), snapshot.tables.get(gold_name)
-        if silver is None or not snapshot.path_of(silver, key):
-            continue
-        folded = max(snapshot.folded, _unit_of(snapshot, gold, "/gold") if gold else 0)
-        last = _unit_of(snapshot, silver)
-        if gold is None and last > folded:
-            verdict.note(NO_GOLD)
-            continue
-        version = silver if last <= folded else silver.as_of(folded)
-        if version is None:
-            verdict.note(NOT_YET)
-            continue
-        _check_table(snapshot, version, gold, gold_name, verdict)
+    """Check the gold tables of every silver table that has what they need."""
+    settings = snapshot.settings
+    usual = GoldTable(aggregates=settings.gold.columns)
+    for kind, own in {GOLD: usual, **settings.gold.tables}.items():
+        needed = [*own.keys(settings.event.key), *([settings.event.time] if own.window else [])]
+        needed += columns_in(own.where) if own.where else ()
+        due = {snapshot.layout.silver_of(name): name for name in set(snapshot.names.values())}
+        for silver_name, name in sorted(due.items()):
+            silver, gold_name = snapshot.tables.get(silver_name), snapshot.layout.gold_of(name, kind)
+            if silver is not None and all(snapshot.path_of(silver, field) for field in needed):
+                _check_kind(snapshot, silver, gold_name, kind, own, verdict)
+
+
+def _check_kind(snapshot: Snapshot, silver: Table, name: str, kind: str, own: GoldTable, verdict: Verdict) -> None:
+    gold, last = snapshot.tables.get(name), _unit_of(snapshot, silver)
+    folded = max(snapshot.folded.get(kind, 0), _unit_of(snapshot, gold, "/gold") if gold else 0)
+    version = silver if last <= folded else silver.as_of(folded)
+    if gold is None and last > folded:
+        verdict.note(NO_GOLD)
+    elif version is None:
+        verdict.note(NOT_YET)
+    else:
+        _check_table(snapshot, version, gold, name, own, verdict)
 
 
 def _unit_of(snapshot: Snapshot, table: Table, writer: str = "") -> int:
@@ -66,75 +84,68 @@ def _unit_of(snapshot: Snapshot, table: Table, writer: str = "") -> int:
     return int(table.delta.transaction_version(f"{snapshot.identity}{writer}") or 0)
 
 
-def _check_table(snapshot: Snapshot, silver: Table, gold: Table | None, name: str, verdict: Verdict) -> None:
-    key, aggregates = snapshot.settings.event.key, snapshot.settings.gold.columns
-    key_path = snapshot.path_of(silver, key)
-    actual = [] if gold is None else gold.read().to_pylist()
-    if gold is not None and set(gold.schema.names) != {key, *aggregates}:
+def _check_table(
+    snapshot: Snapshot, silver: Table, gold: Table | None, name: str, own: GoldTable, verdict: Verdict
+) -> None:
+    key, time = own.keys(snapshot.settings.event.key), snapshot.settings.event.time
+    fields = {column: one.field or ("" if one.function == "count" else time) for column, one in own.aggregates.items()}
+    time_path = snapshot.path_of(silver, time) if own.window else ()
+    if own.window and not pa.types.is_timestamp(_type_at(silver, time_path)):
+        return None
+    rows = GoldRows(snapshot, silver, key, own, set(fields.values()) - {""})
+    aggregates, watermark = dict(own.aggregates), "_watermark"
+    if own.window:
+        aggregates[watermark], fields[watermark] = Aggregate(function="max"), CREDIBLE
+    sketches = {f"_sketch_{column}" for column, one in aggregates.items() if one.approximate}
+    if gold is not None and set(gold.schema.names) != {*rows.group, *aggregates, *sketches}:
         return verdict.note(OTHER_COLUMNS)
-    expected: dict[Any, dict[str, Any]] = {}
+    expected: dict[Any, dict[str, Any]] = {tuple(map(_key, values)): {} for values in rows.keys}
     for column, aggregate in aggregates.items():
-        field = aggregate.field or ("" if aggregate.function == "count" else snapshot.settings.event.time)
         try:
-            for value, found in compute(silver, key_path, snapshot.path_of(silver, field), bool(field), aggregate):
-                expected.setdefault(value, {})[column] = found
+            for number, found in _of_rows(rows.of(fields[column]), bool(fields[column]), aggregate):
+                expected[tuple(map(_key, rows.keys[number]))][column] = found
         except NotComparable:
             verdict.note(NO_ORDER)
-    there = Counter(_key(row[key]) for row in actual)
-    rows = {_key(row[key]): row for row in actual}
-    verdict.add(GOLD, name, map(str, expected.keys() - rows.keys()), "missing")
-    verdict.add(GOLD, name, map(str, rows.keys() - expected.keys()), "not in silver")
-    verdict.add(GOLD, name, (str(value) for value, count in there.items() if count > 1), "more than one row")
+    actual = [] if gold is None else gold.read().to_pylist()
+    found_rows = [(tuple(_key(row[column]) for column in rows.group), row) for row in actual]
+    _compare(expected, found_rows, name, verdict)
+
+
+def _of_rows(rows: pa.Table, of_field: bool, aggregate: Aggregate) -> Iterator[tuple[Any, Any]]:
+    """(number of the group, its value) of one aggregate.
+
+    Raises:
+        NotComparable: Arrow cannot order or add the values as Spark does.
+    """
+    if not of_field:
+        return _counted(rows)
+    return _of_field(rows) if aggregate.function == "count" else _whole(rows, aggregate)
+
+
+def _type_at(table: Table, path: tuple[str, ...]) -> pa.DataType:
+    inside: Any = pa.struct(list(table.schema))
+    for part in path:
+        inside = inside.field(part).type
+    return inside
+
+
+def _compare(
+    expected: dict[Any, dict[str, Any]], actual: list[tuple[Any, dict[str, Any]]], name: str, verdict: Verdict
+) -> None:
+    there, rows = Counter(key for key, _ in actual), dict(actual)
+    verdict.add(GOLD_ROWS, name, map(_text, expected.keys() - rows.keys()), "missing")
+    verdict.add(GOLD_ROWS, name, map(_text, rows.keys() - expected.keys()), "not in silver")
+    verdict.add(GOLD_ROWS, name, (_text(value) for value, count in there.items() if count > 1), "more than one row")
     for value in expected.keys() & rows.keys():
         known = {column: due for column, due in expected[value].items() if due is not DEPENDS}
         verdict.note(ANY_ORDER, len(expected[value]) - len(known))
         wrong = [column for column, due in known.items() if not same(due, rows[value][column])]
         if wrong:
-            verdict.add(GOLD, name, [str(value)], ", ".join(wrong))
+            verdict.add(GOLD_ROWS, name, [_text(value)], ", ".join(wrong))
 
 
-def compute(
-    silver: Table, key: tuple[str, ...], field: tuple[str, ...], of_field: bool, aggregate: Aggregate
-) -> Iterator[tuple[Any, Any]]:
-    """(key, value) of one aggregate over all rows.
-
-    Args:
-        key, field: paths in silver; () = silver does not have it.
-        of_field: False = the aggregate is one of rows.
-
-    Raises:
-        NotComparable: Arrow cannot order or add the values as Spark does.
-    """
-    function = aggregate.function
-    if not of_field:
-        yield from _fold(silver, _columns(key, ()), _counted, _add)
-    elif function == "count":
-        yield from _fold(silver, _columns(key, field), _of_field, _add)
-    else:
-        yield from _whole(silver, key, field, function)
-
-
-def _columns(key: tuple[str, ...], field: tuple[str, ...]) -> dict[str, ds.Expression]:
-    """What is read, by the names *key* and *field*."""
-    return {name: ds.field(path) for name, path in (("key", key), ("field", field)) if path}
-
-
-def _parts(silver: Table, columns: Mapping[str, ds.Expression]) -> Iterator[pa.Table]:
-    for batch in silver.batches(columns):
-        for first in range(0, batch.num_rows, BATCH):
-            yield pa.Table.from_batches([batch.slice(first, BATCH)])
-
-
-def _fold(silver: Table, columns: Mapping[str, ds.Expression], count: Any, add: Any) -> Iterator[tuple[Any, Any]]:
-    total: dict[Any, Any] = {}
-    for part in _parts(silver, columns):
-        for value, found in count(part):
-            total[value] = add(total[value], found) if value in total else found
-    yield from total.items()
-
-
-def _add(one: int, other: int) -> int:
-    return one + other
+def _text(key: Any) -> str:
+    return ", ".join(map(str, key)) if isinstance(key, tuple) else str(key)
 
 
 def _counted(part: pa.Table) -> Iterator[tuple[Any, int]]:
@@ -151,8 +162,8 @@ def _of_field(part: pa.Table) -> Iterator[tuple[Any, int]]:
         yield _key(row["key"]), row["valid_sum"]
 
 
-def _whole(silver: Table, key: tuple[str, ...], field: tuple[str, ...], function: str) -> Iterator[tuple[Any, Any]]:
-    rows = silver.read(_columns(key, field))
+def _whole(rows: pa.Table, aggregate: Aggregate) -> Iterator[tuple[Any, Any]]:
+    function, field = aggregate.function, "field" in rows.column_names
     values = _suited(rows["field"] if field else pa.nulls(len(rows), pa.string()), function)
     if not pa.types.is_floating(values.type) and not pa.types.is_floating(rows["key"].type) and function in BY_ARROW:
         return (yield from _by_arrow(rows["key"], values, BY_ARROW[function]))
@@ -169,7 +180,8 @@ def _whole(silver: Table, key: tuple[str, ...], field: tuple[str, ...], function
             ordered.slice(starts[position], starts[position + 1] - starts[position])
         )
     for value, parts in found.items():
-        yield value, _aggregate(pa.concat_arrays(parts).drop_null(), function)
+        values_of_group = pa.concat_arrays(parts).drop_null()
+        yield value, (_bounds if aggregate.approximate else _aggregate)(values_of_group, aggregate)
 
 
 def _by_arrow(keys: pa.ChunkedArray, values: Any, function: str) -> Iterator[tuple[Any, Any]]:
@@ -204,8 +216,22 @@ def _number(text: str | None) -> float | None:
     return None
 
 
-def _aggregate(values: pa.Array, function: str) -> Any:
+def _bounds(values: pa.Array, aggregate: Aggregate) -> Any:
+    """What an approximate value lies within; None if it has no value."""
+    if aggregate.function == "distinct":
+        count = _aggregate(values, aggregate)
+        return Between(count * (1 - WIDTH * HLL_ERROR) - 1, count * (1 + WIDTH * HLL_ERROR) + 1)
+    numbers = np.sort([number for number in map(float, values.to_pylist()) if not math.isnan(number)])
+    if not len(numbers):
+        return None
+    middle, wide = (0.5 if aggregate.q is None else aggregate.q) * len(numbers), WIDTH * KLL_ERROR * len(numbers) + 1
+    low, high = (int(min(max(at, 0), len(numbers) - 1)) for at in (middle - wide, math.ceil(middle + wide)))
+    return Between(float(numbers[low]), float(numbers[high]))
+
+
+def _aggregate(values: pa.Array, aggregate: Aggregate) -> Any:
     """The aggregate of values without NULLs. Without values it is NULL (`distinct`: 0). NaN is the greatest number."""
+    function = aggregate.function
     if function == "distinct":
         return (
             len({_key(value) for value in values.to_pylist()})
@@ -223,8 +249,8 @@ def _aggregate(values: pa.Array, function: str) -> Any:
     numbers = [float(value) for value in values.to_pylist()]
     if function == "mean":
         return _mean(numbers)
-    if function == "median":
-        return _median(numbers)
+    if function in ("median", "quantile"):
+        return _quantile(numbers, 0.5 if aggregate.q is None else aggregate.q)
     raise ValueError(f"the audit does not know the function {function}")
 
 
@@ -242,10 +268,12 @@ def _mean(numbers: list[float]) -> Any:
     return total if total is DEPENDS else total / len(numbers)
 
 
-def _median(numbers: list[float]) -> float:
+def _quantile(numbers: list[float], part: float) -> float:
+    """Between two numbers the nearer one counts more."""
     ordered = sorted(numbers, key=lambda number: (math.isnan(number), number))
-    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
-    return low if low == high else low + (high - low) / 2
+    at = part * (len(ordered) - 1)
+    low, high = ordered[math.floor(at)], ordered[math.ceil(at)]
+    return low if low == high else low + (high - low) * (at - math.floor(at))
 
 
 def _extreme(values: pa.Array, function: str) -> Any:
@@ -267,6 +295,8 @@ def _key(value: Any) -> Any:
 
 def same(due: Any, found: Any) -> bool:
     """Whether the values are equal; floating-point numbers and decimals may differ by rounding."""
+    if isinstance(due, Between):
+        return found is not None and due.low <= float(found) <= due.high
     if due is None or found is None or isinstance(due, str | bytes | bool | datetime.datetime):
         return bool(due == found)
     if isinstance(due, float) or isinstance(found, float):

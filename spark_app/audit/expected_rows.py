@@ -323,7 +323,7 @@ class ExpectedRows:
             return None
         name = self._names.get(value)
         if name is not None:
-            return self._settings.tables.layout.silver_of(name)
+            return self._settings.layout.silver_of(name)
         if not NAME.fullmatch(_name_of(value, self._settings.event.route_by)):
             facts.causes[row] = frozenset({Cause.ROUTE_NAME})
         return None

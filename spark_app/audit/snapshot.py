@@ -23,6 +23,7 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError, first_message_line
 from spark_app.model.offsets import Offsets, Span
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
+from spark_app.model.table_names import GOLD
 from spark_app.settings.models import Settings
 from spark_app.tables.expectations.proto_rules import are_judged
 
@@ -168,7 +169,7 @@ class Snapshot:
         mean_bytes: mean size of a record value.
         names: routing value -> routing name.
         given_up: (topic id, span) of the accepted losses.
-        folded: the last unit that every gold table includes.
+        folded: kind of gold tables -> the last unit that all of them include.
         definitions: number -> {"rules": [{"name", "check", "action"}, ...]}, and with a projection also "columns"
             {name: expression}, "drop" [name, ...], "hmac_key", the fingerprint of the key, and "references"
             {name: {"on", "columns", "content"}}.
@@ -188,7 +189,7 @@ class Snapshot:
     schemas: Schemas
     tables: dict[str, Table]
     given_up: list[tuple[str | None, Span]] = field(default_factory=list)
-    folded: int = 0
+    folded: dict[str, int] = field(default_factory=dict)
     definitions: dict[str, Any] = field(default_factory=dict)
     paused: dict[str, int] = field(default_factory=dict)
     messages: dict[str, list[str]] = field(default_factory=dict)
@@ -224,7 +225,7 @@ class Snapshot:
 
     @property
     def layout(self) -> Any:
-        return self.settings.tables.layout
+        return self.settings.layout
 
     @property
     def identity(self) -> str:
@@ -299,7 +300,9 @@ def _manifest(lake: Lake, number: int) -> dict[str, Any]:
 def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
     # Before the tables: a running app may update gold. A lake of 0.2.0 has its cursor in the mark.
     cursor = read_json(lake.storage, f"{lake.followers}/gold.json") or {}
-    folded = int(cursor.get("unit", (read_json(lake.storage, lake.synced) or {}).get("folded", 0)))
+    folded = {GOLD: int(cursor.get("unit", (read_json(lake.storage, lake.synced) or {}).get("folded", 0)))}
+    for kind in settings.gold.tables:
+        folded[kind] = int((read_json(lake.storage, f"{lake.followers}/gold.{kind}.json") or {}).get("unit", 0))
     tables = {name: Table(lake.storage, lake.table(name)) for name in lake.tables()}
     manifests = (_manifest(lake, number) for number in reversed(lake.units()))
     last = next((m for m in manifests if "end" in m["source"]), None)
@@ -323,8 +326,8 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
         _given_up(tables.get(settings.tables.lost)),
         folded,
         _definitions(lake),
-        {settings.tables.layout.silver_of(name): pause["rows"] for name, pause in pauses.items()},
-        {settings.tables.layout.silver_of(name): kinds for name, kinds in admitted["messages"].items()},
+        {settings.layout.silver_of(name): pause["rows"] for name, pause in pauses.items()},
+        {settings.layout.silver_of(name): kinds for name, kinds in admitted["messages"].items()},
     )
 
 

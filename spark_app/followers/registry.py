@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -10,8 +10,11 @@ from pyspark.sql import SparkSession
 
 from spark_app.followers.events.events_table import EventsTable
 from spark_app.followers.follower import Follower
-from spark_app.followers.gold.aggregate import Aggregator
+from spark_app.followers.gold.aggregate import Aggregator, GoldDone
 from spark_app.followers.gold.compute import AggregateComputer
+from spark_app.followers.gold.spec import GOLD_FOLLOWER, GoldSpec
+from spark_app.lake import cursors
+from spark_app.model.log import log
 from spark_app.units.driver.open_lake import OpenLake
 
 
@@ -27,17 +30,34 @@ class FollowerContext:
     spark: SparkSession
     opened: OpenLake
     unit_lock: AbstractContextManager[object]
-    gold_done: Callable[[dict[str, int], dict[str, str]], None]
+    gold_done: GoldDone
     gold_rests: Callable[[], bool]
 
 
-FOLLOWERS: tuple[Callable[[FollowerContext], Follower], ...] = (
-    lambda given: Aggregator(
-        AggregateComputer(given.spark, given.opened.lake.storage, given.opened.settings),
-        given.opened,
-        given.unit_lock,
-        given.gold_done,
-        given.gold_rests,
-    ),
-    lambda given: EventsTable(given.opened.lake, given.opened.settings, given.opened.units.committer.synced),
+def aggregators(
+    spark: SparkSession,
+    opened: OpenLake,
+    unit_lock: AbstractContextManager[object],
+    done: GoldDone = lambda kind, rows, failed: None,
+    rests: Callable[[], bool] = lambda: False,
+) -> list[Aggregator]:
+    """One for each kind of gold tables. The state of kinds that the settings no longer have is removed: their tables
+    stay as they are, and begin anew if the settings have them again."""
+    specs, lake = GoldSpec.all_of(opened.settings), opened.lake
+    followers = {spec.follower for spec in specs}
+    for name in cursors.names(lake):
+        if name.startswith(f"{GOLD_FOLLOWER}.") and name not in followers:
+            kind = name.removeprefix(f"{GOLD_FOLLOWER}.")
+            lake.storage.delete(lake.gold_state(kind), cursors.key_of(lake, name))
+            log.warning("gold tables are no longer kept up: the settings do not have them", tables=kind)
+    computers = (AggregateComputer(spark, lake.storage, opened.settings.layout, spec) for spec in specs)
+    return [
+        Aggregator(spec, computer, opened, unit_lock, done, rests)
+        for spec, computer in zip(specs, computers, strict=True)
+    ]
+
+
+FOLLOWERS: tuple[Callable[[FollowerContext], Iterable[Follower]], ...] = (
+    lambda given: aggregators(given.spark, given.opened, given.unit_lock, given.gold_done, given.gold_rests),
+    lambda given: [EventsTable(given.opened.lake, given.opened.settings, given.opened.units.committer.synced)],
 )

@@ -24,6 +24,7 @@ from spark_app.lake.files.storage import Storage
 from spark_app.lake.lease import DeleteRounds, FileLease, Lease, ObjectLease
 from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError
+from spark_app.model.table_names import GOLD
 
 if TYPE_CHECKING:
     from spark_app.lake.files.objects import ObjectStorage
@@ -55,7 +56,6 @@ class Lake:
     admitted = f"{STATE}/tables.json"
     definitions = f"{STATE}/definitions.json"
     field_ids = f"{STATE}/field_ids.json"
-    gold = f"{STATE}/gold.json"
     spool = f"{STATE}/spool"
     followers = f"{STATE}/followers"
     settings = f"{STATE}/settings.json"
@@ -123,6 +123,10 @@ class Lake:
                 raise ContractError(f"table name {name!r} is not a plain folder name; nothing was written")
             self._folders.add(name)
         return name
+
+    def gold_state(self, kind: str) -> str:
+        """The file with what the gold tables of this kind were computed by."""
+        return f"{STATE}/gold.json" if kind == GOLD else f"{STATE}/gold/{kind}.json"
 
     def tables(self) -> list[str]:
         """Names of the Delta tables that exist, sorted."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+GOLD = "player_agg"  # the gold tables that the settings always make
 
 
 @dataclass(frozen=True)
 class TableNames:
-    """Names of the tables; the patterns of silver and gold contain `{name}`, the routing name."""
+    """Names of the tables; the patterns of silver and gold contain `{name}`, the routing name.
+
+    Attributes:
+        more_gold: (name, pattern) of the gold tables besides those of `gold`.
+    """
 
     bronze: str = "bronze_events"
     silver: str = "silver_{name}_events"
@@ -18,14 +25,19 @@ class TableNames:
     lost: str = "lost_events"
     dropped: str = "dropped_events"
     events: str = "pipeline_events"
+    more_gold: tuple[tuple[str, str], ...] = ()
 
     def is_silver(self, table: str) -> bool:
         """Whether a table's name matches the pattern of silver."""
         return _made_by(self.silver, table)
 
     def is_gold(self, table: str) -> bool:
-        """Whether a table's name matches the pattern of gold."""
-        return _made_by(self.gold, table)
+        """Whether a table's name matches a pattern of gold."""
+        return self.gold_kind(table) is not None
+
+    def gold_kind(self, table: str) -> str | None:
+        """Which of the gold tables of a routing name it is; None if it is none."""
+        return next((kind for kind, pattern in self._gold.items() if _made_by(pattern, table)), None)
 
     def name_of(self, table: str) -> str:
         """The routing name of a silver table."""
@@ -33,13 +45,25 @@ class TableNames:
 
     def gold_name_of(self, table: str) -> str:
         """The routing name of a gold table."""
-        return _name_in(self.gold, table)
+        return _name_in(self._gold[self.gold_kind(table) or GOLD], table)
 
     def silver_of(self, name: str) -> str:
         return self.silver.format(name=name)
 
-    def gold_of(self, name: str) -> str:
-        return self.gold.format(name=name)
+    def gold_of(self, name: str, kind: str = GOLD) -> str:
+        return self._gold[kind].format(name=name)
+
+    def pattern_of(self, kind: str) -> str:
+        """The pattern of the names of a kind of gold tables."""
+        return self._gold[kind]
+
+    def all_gold_of(self, name: str) -> list[str]:
+        """The gold tables of a routing name."""
+        return [pattern.format(name=name) for pattern in self._gold.values()]
+
+    @property
+    def _gold(self) -> Mapping[str, str]:
+        return {GOLD: self.gold, **dict(self.more_gold)}
 
 
 def _made_by(pattern: str, table: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 from spark_app.lake.files.state_files import read_json
 from spark_app.lake.lake import Lake
@@ -43,9 +44,10 @@ def hidden_tables(lake: Lake, settings: Settings) -> frozenset[str]:
 
 def _layout_of(lake: Lake, settings: Settings) -> TableNames:
     """The names that the lake was made with, which the settings of the page may lack."""
-    fixed, known = read_json(lake.storage, lake.fixed_settings) or {}, settings.tables.layout
+    fixed, known = read_json(lake.storage, lake.fixed_settings) or {}, settings.layout
     kept = {one.name: fixed.get(f"tables.{one.name}") for one in fields(known)}
-    return replace(known, **{name: value for name, value in kept.items() if isinstance(value, str)})
+    texts: dict[str, Any] = {name: value for name, value in kept.items() if isinstance(value, str)}
+    return replace(known, **texts)
 
 
 def hidden_text(table: str) -> str:

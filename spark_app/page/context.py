@@ -44,7 +44,7 @@ class PageContext:
 
     @property
     def layout(self) -> TableNames:
-        return self.settings.tables.layout
+        return self.settings.layout
 
     def run_job(self, job: str, child: Child | None = None, **arguments: Any) -> Coroutine[Any, Any, dict[str, Any]]:
         """The result of a job of a view, which runs in a process of its own; {"failed": why} if there is none.

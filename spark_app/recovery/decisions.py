@@ -57,7 +57,7 @@ class Resume:
 
     def _find_name(self) -> str:
         """The routing name of the table, which a person may name as the silver table, too."""
-        layout, paused = self._opened.settings.tables.layout, self._opened.paused.pauses
+        layout, paused = self._opened.settings.layout, self._opened.paused.pauses
         found = next((name for name in paused if self._table in (name, layout.silver_of(name))), None)
         if found is None:
             raise UsageError(f"no paused table is named {self._table}; paused: {', '.join(sorted(paused)) or 'none'}")

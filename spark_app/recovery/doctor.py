@@ -78,9 +78,7 @@ def _examine_lake(lake: Lake, settings: Settings) -> list[Problem]:
     if any(problem.fatal or problem.repair for problem in found):
         return found
     manifests = Manifests(lake)
-    patient = LakeUnderCheck(
-        lake, settings, manifests, TableCommitter(lake, manifests, settings.lake, settings.tables.layout)
-    )
+    patient = LakeUnderCheck(lake, settings, manifests, TableCommitter(lake, manifests, settings.lake, settings.layout))
     return found + [problem for examiner in CHECKS for problem in examiner(patient)]
 
 
@@ -174,7 +172,7 @@ def _power(lake: Lake, settings: Settings) -> list[Problem]:
     except ContractError as error:
         remedy = "`doctor --repair` moves it aside; the next start then checks every commit"
         return [Problem(error.what, remedy, repair=lambda: lake.set_aside(lake.synced))]
-    found = durability.look(lake, synced, settings.tables.layout)
+    found = durability.look(lake, synced, settings.layout)
     if not found or any(problem.fatal for problem in found):
         return found
     what, remedy = "; ".join(problem.what for problem in found), "The app repairs it, at its next start if it is down"
@@ -188,7 +186,7 @@ def _finish_units(lake: Lake, settings: Settings) -> str:
         ContractError: they cannot be applied.
     """
     manifests = Manifests(lake)
-    layout = settings.tables.layout
+    layout = settings.layout
     comments = TableComments(Ledger(lake), TableAdmission(lake, settings.event, settings.tables), layout)
     committer = TableCommitter(lake, manifests, settings.lake, comments=comments.of)
     durability.mend(lake, committer.synced, layout)
@@ -206,7 +204,7 @@ def _names(lake: Lake) -> list[Problem]:
 
 
 def _inventory(patient: LakeUnderCheck) -> list[Problem]:
-    layout = patient.settings.tables.layout
+    layout = patient.settings.layout
     return inventory.examine(
         patient.lake,
         patient.manifests,
@@ -306,9 +304,7 @@ CHECKS: list[Callable[[LakeUnderCheck], list[Problem]]] = [
     _inventory,
     _open_units,
     _checkpoint,
-    lambda p: file_checks.torn(
-        p.lake, p.committer, p.settings.tables.layout, lambda name: _request_rebuild(p.lake, name)
-    ),
+    lambda p: file_checks.torn(p.lake, p.committer, p.settings.layout, lambda name: _request_rebuild(p.lake, name)),
     lambda p: file_checks.orphans(p.lake, p.manifests, p.committer),
     lambda p: file_checks.ingested(p.lake),
     _scratch,

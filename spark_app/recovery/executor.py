@@ -6,7 +6,7 @@ Ingest continues between two steps.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from spark_app.followers.events.spool import EventLog
 from spark_app.followers.gold.aggregate import Aggregator
-from spark_app.followers.gold.compute import AggregateComputer
+from spark_app.followers.registry import aggregators
 from spark_app.followers.runner import FollowerRunner
 from spark_app.lake.files.disk import is_full, shortage
 from spark_app.lake.files.store_errors import is_store_error
@@ -58,7 +58,7 @@ class RequestExecutor:
         spark: SparkSession,
         opened: OpenLake,
         units: UnitRunner,
-        aggregator: Aggregator,
+        aggregators: Sequence[Aggregator],
         unit_lock: AbstractContextManager[object],
         on_step: OnStep = lambda report, resolved: None,
         emit: Callable[[Event], None] = lambda event: None,
@@ -66,7 +66,7 @@ class RequestExecutor:
         self._spark = spark
         self._opened = opened
         self._units = units
-        self._aggregator = aggregator
+        self._aggregators = aggregators
         self._unit_lock = unit_lock
         self._on_step = on_step
         self._emit = emit
@@ -160,8 +160,8 @@ class RequestExecutor:
         if request.kind == "accept":
             return Acceptance(self._opened, request)
         if request.kind == "renew":
-            return Renewal(self._spark, self._opened, self._units, self._aggregator, request)
-        return Rebuild(self._spark, self._opened, self._units, self._aggregator, request)
+            return Renewal(self._spark, self._opened, self._units, self._aggregators, request)
+        return Rebuild(self._spark, self._opened, self._units, self._aggregators, request)
 
 
 def _failure(reason: str, code: ExitCode) -> dict[str, Any]:
@@ -184,15 +184,18 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     with opened.renewing(renewed):  # their columns need not fit the old ones
         units.check_expectations()
     unit_lock = threading.Lock()
-    gold = Aggregator(AggregateComputer(spark, lake.storage, settings), opened, unit_lock)
-    runner = FollowerRunner(gold, lake, opened.units.manifests)
-    runner.begin()
+    gold = aggregators(spark, opened, unit_lock)
+    runners = [FollowerRunner(one, lake, opened.units.manifests) for one in gold]
+    for runner in runners:
+        runner.begin()
     service = RequestExecutor(spark, opened, units, gold, unit_lock, emit=EventLog(lake, "recovery").add)
     while service.step():
         short = shortage(lake.root, settings.lake.min_free_bytes)
         if short:
             raise NoSpaceError(f"{short}. The request stays: run the command again, or start the app")
-    runner.call()
+    for runner in runners:
+        runner.call()
     opened.units.committer.close()
-    runner.flush()
+    for runner in runners:
+        runner.flush()
     return requests.take_result(lake, request) or {}

@@ -10,7 +10,7 @@ The reasons: docs/decisions/replay.md.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_app.followers.gold.aggregate import Aggregator
+from spark_app.followers.gold.aggregate import Aggregator, renew_all
 from spark_app.lake.delta.commit import schemas_of
 from spark_app.lake.delta.merged_columns import merge_columns
 from spark_app.model.causes import Cause
@@ -87,14 +87,19 @@ class Rebuild:
     """One rebuild request. Call `step` between two units, with the unit lock."""
 
     def __init__(
-        self, session: SparkSession, opened: OpenLake, units: UnitRunner, aggregator: Aggregator, request: Request
+        self,
+        session: SparkSession,
+        opened: OpenLake,
+        units: UnitRunner,
+        aggregators: Sequence[Aggregator],
+        request: Request,
     ):
         self._session = session
         self._opened = opened
         self._units = units
-        self._aggregator = aggregator
+        self._aggregators = aggregators
         self._request = request
-        self._layout = opened.settings.tables.layout
+        self._layout = opened.settings.layout
         self._others = (self._layout.quarantine, self._layout.deferred)
         self._attempts = SizeBackoff(
             opened.lake.storage, key_of(request, "attempts"), opened.settings.batch.max_attempts
@@ -130,7 +135,7 @@ class Rebuild:
         """Recompute gold, then return the result. Call it without the unit lock, which the gold run acquires."""
         assert self._found is not None
         self._clear_scratch()
-        gold = self._aggregator.renew(self._names(), dry_run=self._request.dry_run)
+        gold = renew_all(self._aggregators, self._names(), dry_run=self._request.dry_run)
         wrong = any(table.get(what) for table in self._found.tables.values() for what in NAMED)
         return {
             "tables": {name: dict.fromkeys(COLUMNS, 0) | table for name, table in sorted(self._found.tables.items())},

@@ -8,13 +8,14 @@ applies the unit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from spark_app.followers.gold.aggregate import Aggregator
+from spark_app.followers.gold.aggregate import Aggregator, renew_all
 from spark_app.model.errors import ContractError
 from spark_app.model.log import log
 from spark_app.model.record_schemas import COORDINATES
@@ -30,12 +31,17 @@ class Renewal:
     """One request. Call `step` between two units, with the unit lock."""
 
     def __init__(
-        self, session: SparkSession, opened: OpenLake, units: UnitRunner, aggregator: Aggregator, request: Request
+        self,
+        session: SparkSession,
+        opened: OpenLake,
+        units: UnitRunner,
+        aggregators: Sequence[Aggregator],
+        request: Request,
     ):
         self._session = session
         self._opened = opened
         self._units = units
-        self._aggregator = aggregator
+        self._aggregators = aggregators
         self._request = request
         self._names: list[str] = sorted(set(request.arguments["names"]))
         # Routing name -> rows of the tables that are done; None before the first step.
@@ -72,9 +78,9 @@ class Renewal:
     def conclude(self) -> dict[str, Any]:
         """Recompute gold, then return the result. Call it without the unit lock."""
         assert self._done is not None
-        layout = self._opened.settings.tables.layout
+        layout = self._opened.settings.layout
         rows = {layout.silver_of(name): rows for name, rows in sorted(self._done.items())}
-        gold = {} if self._request.dry_run else self._aggregator.renew(set(self._names), dry_run=False)
+        gold = {} if self._request.dry_run else renew_all(self._aggregators, set(self._names), dry_run=False)
         return {"rows": rows, "gold": gold}
 
     def _coordinates(self, name: str) -> pa.Table:
@@ -90,7 +96,7 @@ class Renewal:
             tasks = self._units.tasks(coordinates.num_rows)
             records = read_bronze(self._session, self._opened, ranges_of(coordinates), tasks)
             report = self._units.run(records, sequence, replace(FROM_BRONZE, renews=True))
-        table = self._opened.settings.tables.layout.silver_of(name)
+        table = self._opened.settings.layout.silver_of(name)
         if report.bronze != coordinates.num_rows or report.silver != {name: report.bronze}:
             self._units.discard(report)
             raise ContractError(

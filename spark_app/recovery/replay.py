@@ -118,7 +118,7 @@ class Replay:
         self._opened = opened
         self._units = units
         self._request = request
-        self._layout = opened.settings.tables.layout
+        self._layout = opened.settings.layout
         self._filters = Filters(**request.arguments)
         self._attempts = SizeBackoff(
             opened.lake.storage, key_of(request, "attempts"), opened.settings.batch.max_attempts
@@ -292,7 +292,7 @@ class Replay:
 
 def open_quarantine(session: SparkSession, opened: OpenLake) -> DataFrame | None:
     """The rows of quarantine that are not in `resolved_events`; None if there is no quarantine."""
-    layout = opened.settings.tables.layout
+    layout = opened.settings.layout
     rows, resolved = (read_table(session, opened, name) for name in (layout.quarantine, layout.resolved))
     if rows is None or resolved is None:
         return rows
@@ -302,7 +302,7 @@ def open_quarantine(session: SparkSession, opened: OpenLake) -> DataFrame | None
 def open_dropped(session: SparkSession, opened: OpenLake) -> DataFrame | None:
     """The rows of dropped records that are not in `resolved_events`, with the columns of quarantine that a filter
     names; None if nothing was dropped."""
-    layout = opened.settings.tables.layout
+    layout = opened.settings.layout
     rows, resolved = (read_table(session, opened, name) for name in (layout.dropped, layout.resolved))
     if rows is None:
         return None

@@ -39,7 +39,7 @@ class ScratchProjections:
     def __init__(self, opened: OpenLake, scratch: Storage):
         self._opened = opened
         self._scratch = scratch
-        self._layout = opened.settings.tables.layout
+        self._layout = opened.settings.layout
         self._by_number = projections_of(opened.lake)
         path = opened.settings.silver.hmac_key_file
         self._key = read_key(path) if path else None

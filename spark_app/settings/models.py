@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Collection
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -22,10 +23,11 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from spark_app.model import wrapper
 from spark_app.model.address import ADDRESS, UNTESTED, StorageAddress
 from spark_app.model.definitions import MAX_EXPECTATIONS
-from spark_app.model.gold_functions import GOLD_FUNCTIONS
 from spark_app.model.schema_changes import Kind, Policy, suited
-from spark_app.model.table_names import TableNames
+from spark_app.model.table_names import GOLD, TableNames
+from spark_app.model.views import Views
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
+from spark_app.settings.gold import PATTERN, Gold, meeting
 from spark_app.settings.renamed import in_environment
 from spark_app.settings.silver import Reference, ReferenceName, Silver, folded, joined_names
 from spark_app.settings.spark_cluster import SparkSettings
@@ -145,8 +147,6 @@ class Wrapper(Section):
 
 PREFIX = "PROTOLAKE_"
 ExpectationName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-# The pattern begins with a letter, so that no routing value can turn it into the name of another table.
-PATTERN = r"^[a-z][a-z0-9_]*\{name\}[a-z0-9_]*$"
 
 
 class Event(Section):
@@ -214,9 +214,14 @@ class Tables(Section):
         (), description="routing values that may become tables; empty = any valid name; existing tables go on"
     )
 
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The names that no routing value is in."""
+        return self.bronze, self.quarantine, self.deferred, self.resolved, self.lost, self.dropped, self.events
+
     @model_validator(mode="after")
     def _no_table_twice(self) -> Tables:
-        fixed = [self.bronze, self.quarantine, self.deferred, self.resolved, self.lost, self.dropped, self.events]
+        fixed = self.fixed
         shapes = [self.silver, self.gold]
         if len({*fixed, *shapes}) < 9 or any(_makes(shape, name) for shape in shapes for name in fixed):
             raise ValueError(
@@ -226,20 +231,6 @@ class Tables(Section):
         if _makes(self.silver, self.gold.format(name="x")) or _makes(self.gold, self.silver.format(name="x")):
             raise ValueError("a silver and a gold table could have the same name")
         return self
-
-    @property
-    def layout(self) -> TableNames:
-        return TableNames(
-            self.bronze,
-            self.silver,
-            self.gold,
-            self.quarantine,
-            self.deferred,
-            self.resolved,
-            self.lost,
-            self.dropped,
-            self.events,
-        )
 
 
 class ExpectationSettings(Section):
@@ -308,47 +299,6 @@ class Batch(Section):
     max_attempts: PositiveInt = Field(
         3, description="failed attempts at a batch before it is written to bronze alone, and deferred"
     )
-
-
-if TYPE_CHECKING:
-    FunctionName = str
-else:
-    FunctionName = Literal[tuple(GOLD_FUNCTIONS)]
-
-
-class Aggregate(Section):
-    """One column of the gold tables: a function, and the field that it aggregates."""
-
-    function: FunctionName
-    field: str = Field("", description="field of the message; empty = event.time, and all rows for count")
-
-    @model_validator(mode="after")
-    def _has_a_number(self) -> Aggregate:
-        if GOLD_FUNCTIONS[self.function].accepts == "numbers" and not self.field:
-            raise ValueError(f"{self.function} needs the field whose values it aggregates")
-        return self
-
-
-DEMO_AGGREGATES = {
-    "session_count": Aggregate(function="count"),
-    "min_timestamp": Aggregate(function="min"),
-    "max_timestamp": Aggregate(function="max"),
-}
-
-
-class Gold(Section):
-    """This section sets the columns of the gold tables, and how often they are computed."""
-
-    interval_s: PositiveFloat = Field(5.0, description="seconds between runs")
-    aggregates: dict[str, Aggregate] = Field(
-        {},
-        description="gold column -> {function, field}; empty = session_count, min_timestamp, max_timestamp of the demo",
-    )
-
-    @property
-    def columns(self) -> dict[str, Aggregate]:
-        """The configured aggregates, or those of the demo if there are none."""
-        return self.aggregates or DEMO_AGGREGATES
 
 
 class Run(Section):
@@ -430,6 +380,19 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
+    def _tell_gold_tables_apart(self) -> Settings:
+        patterns = self.gold.patterns(self.tables.gold)
+        for one, other in meeting(patterns | {"silver": self.tables.silver}):
+            if other in self.gold.tables or one in self.gold.tables:
+                name, rest = (other, one) if other in self.gold.tables else (one, other)
+                raise ValueError(f"gold.tables.{name} and {rest} could make the same table: set another `table`")
+        for name in self.gold.tables:
+            for table in self.tables.fixed:
+                if _makes(patterns[name], table):
+                    raise ValueError(f"gold.tables.{name} could make the table {table}: set another `table`")
+        return self
+
+    @model_validator(mode="after")
     def _check_addresses(self) -> Settings:
         addresses = {"lake.path": self.lake_address, "source.path": self.source_address}
         addresses |= {f"reference.{name}.path": StorageAddress(own.path) for name, own in self.reference.items()}
@@ -465,6 +428,28 @@ class Settings(BaseSettings):
         """The same on the cores of this machine: those of a cluster are the app's."""
         own = self.spark.model_copy(update={"master": SparkSettings().master, "auth_secret_file": ""})
         return self.model_copy(update={"spark": own}) if self.spark.on_cluster else self
+
+    @property
+    def layout(self) -> TableNames:
+        """The names of the tables."""
+        names, gold = self.tables, self.gold.patterns(self.tables.gold)
+        return TableNames(
+            names.bronze,
+            names.silver,
+            names.gold,
+            names.quarantine,
+            names.deferred,
+            names.resolved,
+            names.lost,
+            names.dropped,
+            names.events,
+            tuple((name, pattern) for name, pattern in gold.items() if name != GOLD),
+        )
+
+    def views(self, tables: Collection[str]) -> Views:
+        """The views over the tables of a lake."""
+        late_s = {kind: own.window.durations[3] for kind, own in self.gold.tables.items() if own.window}
+        return Views(self.layout, late_s, tables)
 
     @property
     def lake_address(self) -> StorageAddress:

@@ -14,6 +14,7 @@ from spark_app.model.catalog import Catalog
 from spark_app.model.columns import column_of
 from spark_app.model.errors import UsageError
 from spark_app.model.log import log
+from spark_app.model.table_names import TableNames
 from spark_app.protobuf.columns import decimals
 from spark_app.protobuf.columns.fit import NOTHING, table_columns
 from spark_app.protobuf.schemas.ledger import message_schemas
@@ -51,7 +52,7 @@ class TableAdmission:
         self._by: By = event.route_by
         self._allowed = frozenset(map(normalize, tables.allowlist))
         self._cap = tables.max_tables
-        self._layout = tables.layout
+        self._layout = TableNames(silver=tables.silver)
         self._columns = columns
         self._touched = touched
         self._projected = frozenset(projected)

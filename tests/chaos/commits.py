@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from deltalake import DeltaTable
 
 from spark_app.followers import runner
 from spark_app.followers.gold import tables as gold_tables
-from spark_app.followers.gold.compute import AggregateComputer, Computed
+from spark_app.followers.gold.compute import AggregateComputer, Computed, Files
 from spark_app.lake.delta import commit, durability, maintenance
 from spark_app.lake.delta.durability import DurabilityMark
 from spark_app.lake.files.storage import Storage
@@ -74,7 +75,7 @@ class ByArrow(AggregateComputer):
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    def of_files(self, files: dict[str, list[str]], fields: dict[str, pa.Schema]) -> Computed:
+    def of_files(self, files: Files, fields: dict[str, pa.Schema], gold: Files = MappingProxyType({})) -> Computed:
         read = {name: pa.concat_tables(map(self._rows, keys)) for name, keys in files.items()}
         return Computed({name: _totals(rows) for name, rows in read.items()}, {})
 
@@ -155,9 +156,7 @@ def faults(root: Path, committed: int) -> Iterator[str]:
     _end_threads(opened, gold)
     again = open_all(root)
     _end_threads(again)
-    if again.units.redone_units or durability.look(
-        again.lake, again.units.committer.synced, again.settings.tables.layout
-    ):
+    if again.units.redone_units or durability.look(again.lake, again.units.committer.synced, again.settings.layout):
         yield "the second start still found work to do"
 
 

@@ -185,7 +185,8 @@ class Stage:
         verdict = json.loads(done.stdout)
         found: dict[str, object] = {kind: wrongs[:3] for kind, wrongs in verdict["named"].items()}
         lake = Lake(self.address)
-        in_gold = cursors.read(lake, "gold") or 0
+        kinds = {"gold", *(name for name in cursors.names(lake) if name.startswith("gold."))}
+        in_gold = min(cursors.read(lake, name) or 0 for name in kinds)
         left = {"left": verdict["left"], "units_not_in_gold": max(lake.units(), default=0) - in_gold}
         found |= {f"events {what}": units[:3] for what, units in wrong_events(self.address, in_gold).items() if units}
         return found | {what: count for what, count in left.items() if count}

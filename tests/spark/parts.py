@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from producer.encoder import Encoder
 from producer.games import Event
 from producer.schemas import PROTO_FOLDER, SchemaVersion, compile_version
-from spark_app.followers.gold.compute import AggregateComputer
 from spark_app.lake.lake import Lake
 from spark_app.model.offsets import Offsets, ReadFailed, ReadFailure, Span
 from spark_app.model.reports import Report
@@ -36,7 +35,7 @@ from spark_app.units.driver.open_lake import OpenLake
 from spark_app.units.driver.status import Status
 from spark_app.units.driver.unit import UnitOptions, UnitRunner
 from tests.chaos import read_back
-from tests.support.following import Gold
+from tests.support.following import Gold, computer_of
 from tests.support.frames import batch_of, leave_out
 from tests.support.protos import CAPS
 
@@ -68,15 +67,15 @@ class Parts:
         self.tables, self.schemas = self.opened.admission, self.opened.resolver
         self.ledger = self.schemas.ledger
         self.units = UnitRunner(spark, self.opened)
-        self.status = Status(self.lake, self.settings.tables.layout)
+        self.status = Status(self.lake, self.settings.layout)
         self.stop = threading.Event()
         self.disk = DiskSpaceGuard(self.lake, self.settings.lake.min_free_bytes, self.status, self.stop)
         self.given: Records  # what Kafka has
         self.unit_lock = lock = threading.Lock()
         self.ingest = self.new_ingest()
         self.deferred = DeferredDecoder(spark, self.opened, self.units, lock)
-        self.gold = Gold(AggregateComputer(spark, self.lake.storage, self.settings), self.opened, lock)
-        self.service = RequestExecutor(spark, self.opened, self.units, self.gold, lock, on_step=self.status.recovered)
+        self.gold = Gold(computer_of(spark, self.opened), self.opened, lock)
+        self.service = RequestExecutor(spark, self.opened, self.units, [self.gold], lock, on_step=self.status.recovered)
 
     def new_ingest(self, *confirm: Callable[[dict[str, str]], None]) -> Ingest:
         """One that reads what is given."""

@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 from spark_app.audit.check_gold import check_gold
 from spark_app.audit.snapshot import Snapshot
 from spark_app.audit.verdict import Verdict
-from spark_app.settings.models import Aggregate
+from spark_app.settings.gold import Aggregate
 from tests.chaos.units import ingest_unit
 from tests.spark.parts import Parts
 from tests.support.protos import PROTO3, compile_text

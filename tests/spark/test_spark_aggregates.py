@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from spark_app.followers.gold import aggregates, worker_tasks
 from spark_app.followers.gold.compute import AggregateComputer
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.lake.files.local import LocalStorage
 from spark_app.settings.models import Settings
 
@@ -54,9 +55,8 @@ def fields_of(key: str) -> pa.Schema:
 def calculator(spark: SparkSession, folder: Path, key: str) -> AggregateComputer:
     declared = {name: {"function": function, "field": field} for name, function, field in MADE}
     declared = {name: {k: v for k, v in how.items() if v is not None} for name, how in declared.items()}
-    return AggregateComputer(
-        spark, LocalStorage(folder), Settings(event={"key": key, "time": "t"}, gold={"aggregates": declared})
-    )
+    settings = Settings(event={"key": key, "time": "t"}, gold={"aggregates": declared})
+    return AggregateComputer(spark, LocalStorage(folder), settings.layout, GoldSpec.all_of(settings)[0])
 
 
 def values(draw: random.Random, key: str, rows: int) -> pa.Table:

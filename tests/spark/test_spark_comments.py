@@ -90,7 +90,7 @@ def test_describe_shows_the_comments_of_the_newest_version(
     assert operations(parts) == ["WRITE", "WRITE", "ADD COLUMN", "WRITE", "WRITE"]
     assert described(spark, stored(parts, UNO)) == after
 
-    shell.register(spark, parts.lake, parts.settings.tables.layout)
+    shell.register(spark, parts.lake, parts.settings)
     assert described(spark, UNO) == after
     assert spark.sql(f"select count(*), count(col_custom_1) from {UNO}").collect()[0][:] == (4, 2)
     assert parts.read(UNO)["_schema_id"].sort().to_list() == [1, 2, 3, 11]

@@ -38,7 +38,7 @@ def test_spark_reads_each_unit_once_after_a_crash(
     parts.take([*events(1, [("uno", "a")]), b"no frame"])
     table.call()
     spark = parts.spark
-    assert "pipeline_events" in register(spark, parts.lake, parts.settings.tables.layout)
+    assert "pipeline_events" in register(spark, parts.lake, parts.settings)
     twice = "select unit, count(*) from pipeline_events where kind = 'unit' group by 1 having count(*) <> 1"
     assert spark.sql(twice).collect() == []
     filtered = "select unit from pipeline_events where kind = 'unit' and happened_at > now() - interval 1 hour"

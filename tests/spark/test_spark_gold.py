@@ -53,8 +53,8 @@ class FailsLate:
     def when_matched_update(self, updates: dict[str, str]) -> FailsLate:
         return FailsLate(self._merge.when_matched_update(updates))
 
-    def when_not_matched_insert_all(self) -> FailsLate:
-        return FailsLate(self._merge.when_not_matched_insert_all())
+    def when_not_matched_insert(self, updates: dict[str, str]) -> FailsLate:
+        return FailsLate(self._merge.when_not_matched_insert(updates))
 
     def execute(self) -> None:
         self._merge.execute()

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_app.followers.gold.aggregates import with_source
-from spark_app.followers.gold.compute import AggregateComputer, _alike
+from spark_app.followers.gold.compute import _alike
 from tests.support.answers import Answers
-from tests.support.following import Gold
+from tests.support.following import Gold, computer_of
 from tests.support.games import Game
 
 pytestmark = pytest.mark.spark
@@ -46,7 +46,7 @@ def gold(game: Game) -> list[dict[str, Any]]:
 
 
 def fold(spark: SparkSession, game: Game) -> None:
-    calculator = AggregateComputer(spark, game.lake.lake.storage, game.lake.settings)
+    calculator = computer_of(spark, game.lake.opened)
     Gold(calculator, game.lake.opened, threading.Lock()).run()
     game.check()
 

@@ -10,9 +10,8 @@ import polars as pl
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_app.followers.gold.compute import AggregateComputer
 from tests.support.answers import Answers
-from tests.support.following import Gold
+from tests.support.following import Gold, computer_of
 from tests.support.games import Game
 
 pytestmark = pytest.mark.spark
@@ -31,7 +30,7 @@ EVENTS = [
 
 
 def gold(spark: SparkSession, game: Game) -> list[dict[str, Any]]:
-    calculator = AggregateComputer(spark, game.lake.lake.storage, game.lake.settings)
+    calculator = computer_of(spark, game.lake.opened)
     follower = Gold(calculator, game.lake.opened, threading.Lock())
     follower.run()
     assert follower.failed() == {}
@@ -77,7 +76,7 @@ def test_fields_inside_structs(spark: SparkSession, answers: Answers, tmp_path: 
 
 def test_a_missing_field_is_named(spark: SparkSession, answers: Answers, tmp_path: Path) -> None:
     game = Game(answers, tmp_path, TEXT, event={"key": "gamer"})
-    calculator = AggregateComputer(spark, game.lake.lake.storage, game.lake.settings)
+    calculator = computer_of(spark, game.lake.opened)
     follower = Gold(calculator, game.lake.opened, threading.Lock())
     game.send(1, *EVENTS)
     follower.run()

@@ -122,12 +122,20 @@ message Event {{
 }}"""
 FUNCTIONS = tuple(GOLD_FUNCTIONS)
 MERGED = tuple(name for name, function in GOLD_FUNCTIONS.items() if function.merge)
+ABOUT = tuple(f"about {name}" for name, function in GOLD_FUNCTIONS.items() if function.sketch)
 FIELDS = ("event_timestamp", "score", "d", "u", "b", "s", "y", "e", "m", "l", "p", "r", "j", "nothing")
 
 
-@pytest.mark.parametrize("functions", [MERGED, FUNCTIONS], ids=["merged", "recomputed"])
+def declared(function: str, field: str) -> dict[str, Any]:
+    """Of `about median` the approximate one."""
+    plain = function.removeprefix("about ")
+    q = {"q": 0.5} if GOLD_FUNCTIONS[plain].has_q else {}
+    return {"function": plain, "field": field, "approximate": plain != function, **q}
+
+
+@pytest.mark.parametrize("functions", [MERGED, (*MERGED, *ABOUT), FUNCTIONS], ids=["merged", "about", "recomputed"])
 def test_every_function_of_every_type_gives_a_gold_table(new_parts: NewParts, functions: tuple[str, ...]) -> None:
-    aggregates = {f"{f}_{name}": {"function": f, "field": name} for f in functions for name in FIELDS}
+    aggregates = {f"{f}_{name}".replace(" ", "_"): declared(f, name) for f in functions for name in FIELDS}
     parts = new_parts(gold={"aggregates": aggregates})
     parts.ledger.add_decodable(1, compile_text(ANY_TYPE).descriptor_set, 0.0)
     parts.tables.admit({key: ["Event"] for key in "ab"})

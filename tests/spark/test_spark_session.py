@@ -108,11 +108,11 @@ def test_tables_are_read_only_views_that_follow_the_lake(spark: SparkSession, ne
     parts = new_parts()
     parts.learn(1)
     parts.take(events(1, [("rummy", "a")]))
-    assert shell.register(spark, parts.lake, parts.settings.tables.layout) == ["bronze_events", "silver_rummy_events"]
+    assert shell.register(spark, parts.lake, parts.settings) == ["bronze_events", "silver_rummy_events"]
     assert spark.sql("select gamer_id from silver_rummy_events").toArrow()["gamer_id"].to_pylist() == ["a"]
     parts.learn(2)
     parts.take(events(2, [("rummy", "b"), ("uno", "c")]))
-    assert shell.register(spark, parts.lake, parts.settings.tables.layout)[1:] == [
+    assert shell.register(spark, parts.lake, parts.settings)[1:] == [
         "silver_rummy_events",
         "silver_uno_events",
     ]
@@ -154,17 +154,16 @@ def test_views_have_the_new_name_of_an_alias_too(spark: SparkSession, answers: A
     game = Game(answers, tmp_path, *versions, rename="alias")
     for version, name in enumerate(names[:2], 1):
         game.send(version, {name: version})
-    layout = game.lake.settings.tables.layout
-    shell.register(spark, game.lake.lake, layout)
+    shell.register(spark, game.lake.lake, game.lake.settings)
     rows = spark.sql("select score, points from silver_uno_events order by points").collect()
     assert [tuple(row) for row in rows] == [(1, 1), (2, 2)]
     game.send(3, {"total": 3})
-    shell.register(spark, game.lake.lake, layout)
+    shell.register(spark, game.lake.lake, game.lake.settings)
     view = spark.sql("select * from silver_uno_events")
     assert {"score", "points", "total"} & set(view.columns) == {"score", "total"}
     assert sorted(row.total for row in view.collect()) == [1, 2, 3]
     game.send(4, {"total": 4, "points": 5})
-    shell.register(spark, game.lake.lake, layout)
+    shell.register(spark, game.lake.lake, game.lake.settings)
     rows = spark.sql("select score, total, points from silver_uno_events where total > 2 order by total").collect()
     assert [tuple(row) for row in rows] == [(3, 3, None), (4, 4, 5)]
 
@@ -173,7 +172,7 @@ def test_statements_of_the_shell_only_read(spark: SparkSession, new_parts: NewPa
     parts = new_parts()
     parts.learn(1)
     parts.take(events(1, [("uno", "a")]))
-    shell.register(spark, parts.lake, parts.settings.tables.layout)
+    shell.register(spark, parts.lake, parts.settings)
     sql = shell.ReadOnly(spark)
     for change in REFUSED:
         with pytest.raises(UsageError, match=r"this shell is read-only: .* was refused"):

@@ -315,7 +315,8 @@ def test_temporary_space_stays_level_while_batches_bring_ids_that_nobody_knows(
     for batch in range(24):
         ids = range(1000 + 16 * batch, 1016 + 16 * batch)
         report = parts.take([frame, *(b"\0" + schema_id.to_bytes(4) + frame[5:] for schema_id in ids)])
-        assert (report.silver, report.deferred) == ({"rummy": 1}, 16)
+        late = sum(report.quarantine.values())  # on a busy machine the grace of some is over within the batch
+        assert (report.silver, report.deferred + late) == ({"rummy": 1}, 16)
         parts.deferred.step(None)
         found.append([path.stat().st_size for path in folder.rglob("*") if path.is_file()])
     assert len(answers.asked) > 24 * 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections import Counter
@@ -10,9 +11,10 @@ from collections.abc import Callable
 import pytest
 from deltalake import DeltaTable
 
+from spark_app.lake import cursors
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
-from tests.chaos import read_back
+from tests.chaos import gold_tables, read_back
 from tests.chaos.stage import WAITS_FOR_SCHEMAS, Stage, kill, wait_until
 from tests.support import ledger
 
@@ -54,6 +56,33 @@ def test_a_bump_leaves_once_and_comes_back_with_the_column(new_stage: Callable[.
     assert {"unit", "table_rows", "table_admitted", "schema_resolved", "gold"} <= {*kinds}
     assert ledger.verify(stage.lake, read_back.consume(stage.brokers, stage.topic)).faults() == {}
     assert _ids_with(stage, "uno", "col_custom_2") == {max(_ids_with(stage, "uno", "game_name"))}
+
+
+def test_gold_tables_of_all_kinds_follow_kills_and_new_columns(new_stage: Callable[..., Stage]) -> None:
+    stage = new_stage(BATCH__INTERVAL_S="0.5", GOLD__INTERVAL_S="0.5", **gold_tables.AS_SETTING, **WAITS_FOR_SCHEMAS)
+    stage.produce(2_000)
+    app = stage.start()
+    try:
+        wait_until(
+            lambda: len(stage.status().get("gold_rows", {})) == 4 * len(GAMES), "all tables but those of devices"
+        )
+        kill(app)
+        stage.produce(2_000, schema_version="3", num_versions="2")
+        app = stage.start()
+        wait_until(lambda: "gold_uno_devices" in stage.status().get("gold_rows", {}), "the table of the new column")
+        behind = {f"gold.{kind}": 0 for kind in gold_tables.KINDS} | {"gold": 0}
+        wait_until(
+            lambda: behind.items() <= {n: f["lag"] for n, f in stage.status()["followers"].items()}.items(), "gold"
+        )
+    finally:
+        kill(app)
+    assert stage.drain() == [ExitCode.DONE]
+    assert stage.verify() == {}
+    found = stage.command("rebuild", "uno", "--dry-run")
+    assert found.returncode == ExitCode.DONE, found.stdout + found.stderr
+    kept = {"GOLD__TABLES": json.dumps({"hourly": gold_tables.KINDS["hourly"]})}
+    assert stage.drain(**kept) == [ExitCode.DONE]
+    assert sorted(cursors.names(Lake(stage.lake))) == ["events", "gold", "gold.hourly"]
 
 
 def test_a_signal_stops_cleanly_and_the_next_start_goes_on(new_stage: Callable[..., Stage]) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from spark_app.followers.events.events_table import EventsTable
 from spark_app.followers.gold.aggregate import Aggregator
+from spark_app.followers.gold.compute import AggregateComputer
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.runner import FollowerRunner, Followers
 from spark_app.units.driver.open_lake import OpenLake
 
@@ -20,11 +24,17 @@ def follow_events(opened: OpenLake, **options: Any) -> FollowerRunner:
     return followers["events"]
 
 
-class Gold(Aggregator):
-    """Gold with its cursor. It takes all parameters of `Aggregator` but `done`."""
+def computer_of(spark: SparkSession, opened: OpenLake) -> AggregateComputer:
+    """That of the gold tables of [gold]."""
+    return AggregateComputer(spark, opened.lake.storage, opened.settings.layout, GoldSpec.all_of(opened.settings)[0])
 
-    def __init__(self, calculator: Any, opened: OpenLake, unit_lock: Any):
-        super().__init__(calculator, opened, unit_lock, lambda rows, failed: self._rows.update(rows))
+
+class Gold(Aggregator):
+    """Gold of a kind with its cursor; without a spec that of [gold]."""
+
+    def __init__(self, calculator: Any, opened: OpenLake, unit_lock: Any, spec: GoldSpec | None = None):
+        spec = spec or GoldSpec.all_of(opened.settings)[0]
+        super().__init__(spec, calculator, opened, unit_lock, lambda kind, rows, failed: self._rows.update(rows))
         self._rows: dict[str, int] = {}
         self.runner = FollowerRunner(self, opened.lake, opened.units.manifests)
 

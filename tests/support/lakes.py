@@ -149,7 +149,7 @@ class SmallLake:
 
     def fold(self, time: str = "event_timestamp", unit: int = 0) -> None:
         """Gold of the demo's aggregates, as the app would commit it for that unit; Spark is what folds there."""
-        unit, layout = unit or self.opened.units.manifests.last, self.settings.tables.layout
+        unit, layout = unit or self.opened.units.manifests.last, self.settings.layout
         for name in set(self.opened.admission.admitted.values()):
             rows = read_back.read(self.lake.root, layout.silver_of(name), ["gamer_id", time])
             transaction = Transaction(f"{self.lake.identity()}/gold", unit)

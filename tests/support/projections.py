@@ -97,7 +97,7 @@ def quarantined(lake: SmallLake) -> list[tuple[int, str]]:
 
 def renew(lake: SmallLake, name: str) -> None:
     """As `rebuild NAME --renew --yes`, without Spark."""
-    table = lake.settings.tables.layout.silver_of(name)
+    table = lake.settings.layout.silver_of(name)
     offsets = read_back.read(lake.lake.root, table, ["_offset"])["_offset"]
     bronze = DeltaTable(str(lake.lake.path("bronze_events"))).to_pyarrow_table()
     taken = Taken(bronze.filter(pc.is_in(bronze["offset"], value_set=offsets.combine_chunks())).to_batches())

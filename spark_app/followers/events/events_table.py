@@ -73,7 +73,7 @@ class EventsTable(Follower):
     name = "events"
 
     def __init__(self, lake: Lake, settings: Settings, synced: DurabilityMark):
-        layout = settings.tables.layout
+        layout = settings.layout
         self.interval_s = settings.events.interval_s
         self._keep_s = settings.events.keep_days * 86_400
         self._lake = lake

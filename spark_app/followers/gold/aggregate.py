@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -33,8 +34,11 @@ OF_ONE_TABLE = (DeltaError, pa.ArrowException)  # errors of a write that concern
 PAUSES_S = (0.0, 10.0, 60.0, 600.0)  # after the first failure in a row, the second, and so on
 
 
+GoldDone = Callable[[str, dict[str, int], dict[str, str]], None]  # see `Aggregator`
+
+
 class Aggregator(Follower):
-    """Updates the gold tables: the follower `gold`. If it is too far behind, it recomputes them.
+    """Updates the gold tables of one kind. If it is too far behind, it recomputes them.
 
     The cursor in the lake says which units all tables include. A table whose transaction has a later unit skips the
     units up to that one.
@@ -43,35 +47,37 @@ class Aggregator(Follower):
         planner: knows which fields of the settings a silver table lacks.
     """
 
-    name = "gold"
     recomputes = True
 
     def __init__(
         self,
+        spec: GoldSpec,
         calculator: AggregateComputer,
         opened: OpenLake,
         unit_lock: AbstractContextManager[object],
-        done: Callable[[dict[str, int], dict[str, str]], None] = lambda rows, failed: None,
+        done: GoldDone = lambda kind, rows, failed: None,
         rests: Callable[[], bool] = lambda: False,
     ):
         """
         Args:
             unit_lock: the lock under which units are built.
-            done: called after `follow` with routing name -> rows of each changed gold table, and what `failed` returns.
+            done: called after `follow` with the kind, routing name -> rows of each changed gold table, and what
+                `failed` returns.
             rests: whether a request is pending that will compute gold.
         """
-        self.interval_s = opened.settings.gold.interval_s
+        self.name = spec.follower
+        self.interval_s = spec.interval_s
         self._done = done
         self._rests = rests
         self._opened = opened
         self._calculator = calculator
         self._unit_lock = unit_lock
-        self._layout = opened.settings.tables.layout
-        self._spec = GoldSpec.of(opened.settings)
+        self._gold_of = partial(opened.settings.layout.gold_of, kind=spec.kind)
+        self._spec = spec
         self._tables = GoldTables(opened, self._spec)
         self.planner = Planner(opened, self._spec, self._tables)
         self._folded = 0  # the last unit that all tables include
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=spec.follower)
         self._running = threading.Lock()  # `follow` and `renew` must not overlap
         self._failures = TableFailures()
 
@@ -87,7 +93,7 @@ class Aggregator(Follower):
         then by later calls."""
         rows = self._run(units)
         rows |= self._run(units) if self._failures.any_due() else {}
-        self._done(rows, self.failed())
+        self._done(self._spec.kind, rows, self.failed())
         return max(self._folded, units.after)
 
     def flush(self) -> None:
@@ -97,7 +103,7 @@ class Aggregator(Follower):
 
     def failed(self) -> dict[str, str]:
         """Gold table -> the error because of which it is out of date."""
-        return {self._layout.gold_of(name): reason for name, reason in self._failures.reasons().items()}
+        return {self._gold_of(name): reason for name, reason in self._failures.reasons().items()}
 
     def _run(self, units: Units) -> dict[str, int]:
         with self._running:
@@ -142,7 +148,7 @@ class Aggregator(Follower):
         for error in computed.failed.values():
             raise error
         for name, part in computed.parts.items():
-            found[self._layout.gold_of(name)] = difference = self._tables.compare(name, part)
+            found[self._gold_of(name)] = difference = self._tables.compare(name, part)
             if replace and (difference["differing"] or name in work.rebuilt):
                 self._tables.replace(name, part, work.upto)
                 self._failures.clear([name])
@@ -150,10 +156,12 @@ class Aggregator(Follower):
 
     def _carry_out(self, work: GoldPlan) -> dict[str, int]:
         if self._spec.is_incremental:
-            parts, failed = self._calculator.of_files(work.fold, work.fields)
+            gold = {name: self._tables.files_of(name) for name in work.fold if self._spec.sketched}
+            parts, failed = self._calculator.of_files(work.fold, work.fields, gold)
         else:
             parts, failed = self._calculator.of_touched_keys(work.fold, work.rows, work.fields)
         whole, failed_whole = self._calculator.of_files(work.whole, work.fields)
+        parts = {name: part for name, part in parts.items() if part.num_rows}
         jobs = self._submit(self._tables.merge, parts, work) | self._submit(self._tables.replace, whole, work)
         wait(jobs.values())  # for all, also after an error: the next run must not merge files that a job still merges
         rows, failed_jobs = _results(jobs)
@@ -172,13 +180,18 @@ class Aggregator(Follower):
             known = self.planner.specs()
             self.planner.store_specs({name: digest for name, digest in known.items() if name not in failed})
         for name, error in failed.items():
-            self._failures.add(name, self._layout.gold_of(name), error)
+            self._failures.add(name, self._gold_of(name), error)
 
     def _finish(self, work: GoldPlan) -> None:
         self._folded = max(work.upto, self._folded)
         if self.planner.specs() != work.specs:
             self._tables.sync()
             self.planner.store_specs(work.specs)
+
+
+def renew_all(gold: Iterable[Aggregator], names: set[str], dry_run: bool) -> dict[str, dict[str, Any]]:
+    """As `Aggregator.renew`, of all kinds."""
+    return {table: found for one in gold for table, found in one.renew(names, dry_run).items()}
 
 
 def _results(jobs: dict[str, Future[int]]) -> tuple[dict[str, int], dict[str, Exception]]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from spark_app.followers.gold.input_rows import InputRows
 from spark_app.lake.delta.parquet import read_batches
 from spark_app.lake.files.storage import Storage
 from spark_app.model.columns import Path
-from spark_app.model.gold_functions import GOLD_FUNCTIONS, ByArrow
+from spark_app.model.gold_functions import GOLD_FUNCTIONS, WINDOW_COLUMNS, ByArrow
 from spark_app.model.record_schemas import TIMESTAMP
 
 ROWS, BYTES = 1 << 15, 16 << 20  # of a chunk: the most rows, and about the most bytes
@@ -46,19 +48,21 @@ class Aggregate(NamedTuple):
 
 
 class Grouping(NamedTuple):
-    """The aggregates of one table, grouped by `key`. `fields` are what to read, see `source_of`; a column that a file
-    lacks is NULL for its rows."""
+    """The aggregates of one table, grouped by the columns of `key`. `fields` are what to read, see `source_of`; a
+    column that a file lacks is NULL for its rows. `rows` are the rows to aggregate, of those that were read."""
 
-    key: str
+    key: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     fields: pa.Schema
+    rows: InputRows = InputRows()
 
     def is_exact_in_arrow(self) -> bool:
         """Whether Arrow gives exactly Spark's results. Spark treats NaN, -0.0 and means differently, so aggregates of
         floating-point columns and means are left to Spark, and so are fields inside columns."""
-        if any(len(source_of(field)) > 1 for field in self.fields):
+        if self.rows.gap or any(len(source_of(field)) > 1 for field in self.fields):
             return False
-        return _is_key(self.fields.field(self.key).type) and all(map(self._suits, self.aggregates))
+        own = [name for name in self.key if name not in WINDOW_COLUMNS]
+        return all(_is_key(self.fields.field(name).type) for name in own) and all(map(self._suits, self.aggregates))
 
     def reduce(self, storage: Storage, keys: Iterable[str]) -> pa.Table:
         """Reduce the rows of the files to a part: one row per key, for `combine`.
@@ -66,9 +70,9 @@ class Grouping(NamedTuple):
         Raises:
             OSError, pa.ArrowException: a file cannot be read, or its columns do not fit those of the table.
         """
-        parts = [self._group(self._of_rows(self.fields.empty_table()), self._first())]
+        parts = [self._group(self._of_rows(self.rows.schema(self.fields).empty_table()), self._first())]
         for rows in _gather(batch for key in keys for batch in self._read(storage, key)):
-            parts.append(self._group(self._of_rows(rows), self._first()))
+            parts.append(self._group(self._of_rows(self.rows.of(rows)), self._first()))
             if sum(map(len, parts[1:])) > max(ROWS, len(parts[0])):
                 parts = [self.combine(parts)]
         return self.combine(parts)
@@ -79,8 +83,10 @@ class Grouping(NamedTuple):
 
     def finish(self, part: pa.Table) -> pa.Table:
         """The result of the last part: the key and the aggregates. A sum of integers has the type `WIDE`."""
-        names = [self.key, *(aggregate.name for aggregate in self.aggregates)]
-        counts = [False, *(GOLD_FUNCTIONS[aggregate.function].counts_rows for aggregate in self.aggregates)]
+        part = part if self.key else part.drop_columns([part.column_names[0]])
+        names = [*self.key, *(aggregate.name for aggregate in self.aggregates)]
+        counts = [False] * len(self.key)
+        counts += [GOLD_FUNCTIONS[aggregate.function].counts_rows for aggregate in self.aggregates]
         columns = zip(names, part.schema.types, counts, strict=True)
         return pa.Table.from_arrays(part.columns, schema=pa.schema([pa.field(n, t, not c) for n, t, c in columns]))
 
@@ -88,17 +94,17 @@ class Grouping(NamedTuple):
         function = GOLD_FUNCTIONS[aggregate.function]
         if function.arrow is None or not aggregate.field:
             return function.arrow is not None and function.counts_rows
-        return _SUITED[function.arrow.types](self.fields.field(aggregate.field).type)
+        return _SUITED[function.arrow.types](self.rows.schema(self.fields).field(aggregate.field).type)
 
     def _read(self, storage: Storage, key: str) -> Iterator[pa.RecordBatch]:
         """The fields of a file in batches, with the types of the table."""
         return read_batches(storage, key, self.fields, [source_of(field)[0] for field in self.fields], ROWS, BYTES)
 
     def _of_rows(self, rows: pa.Table) -> pa.Table:
-        """The key column, then the input column of each aggregate."""
-        columns = [rows[self.key]]
+        """The key columns, at least one, then the input column of each aggregate."""
+        columns = [rows[name] for name in self.key] or [pa.array(np.zeros(len(rows), np.int8))]
         for aggregate in self.aggregates:
-            values = rows[aggregate.field or self.key]
+            values = rows[aggregate.field] if aggregate.field else columns[0]
             columns.append(values.cast(WIDE) if GOLD_FUNCTIONS[aggregate.function].widens else values)
         return pa.Table.from_arrays(columns, names=list(map(str, range(len(columns)))))
 
@@ -109,9 +115,10 @@ class Grouping(NamedTuple):
         return [(_by_arrow(a).parts, None) for a in self.aggregates]
 
     def _group(self, rows: pa.Table, functions: list[tuple[str, pc.FunctionOptions | None]]) -> pa.Table:
-        key, *columns = rows.column_names
+        count = max(len(self.key), 1)
+        keys, columns = rows.column_names[:count], rows.column_names[count:]
         wanted = [(column, *how) for column, how in zip(columns, functions, strict=True)]
-        return rows.group_by(key, use_threads=False).aggregate(wanted).rename_columns(rows.column_names)
+        return rows.group_by(keys, use_threads=False).aggregate(wanted).rename_columns(rows.column_names)
 
 
 def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -7,8 +7,11 @@ exact: if one exceeds 64 bits, its column becomes `WIDE_SUM`, which no sum of 64
 from __future__ import annotations
 
 import contextlib
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,11 +37,34 @@ def widen(columns: pa.Schema, other: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(WIDE_SUM) if field.name in wide else field for field in columns])
 
 
-def beyond_64_bits(rows: pa.Table, key: str) -> dict[str, list[Any]]:
+def beyond_64_bits(rows: pa.Table, key: Sequence[str]) -> dict[str, list[Any]]:
     """`WIDE_SUM` column -> the keys whose sum exceeds 64 bits."""
     wide = [field.name for field in rows.schema if field.type == WIDE_SUM]
     outside = {name: pc.or_(pc.greater(rows[name], 2**63 - 1), pc.less(rows[name], -(2**63))) for name in wide}
-    return {name: rows[key].filter(mask).to_pylist() for name, mask in outside.items()}
+    return {name: values_of(rows.filter(mask), key) for name, mask in outside.items()}
+
+
+def values_of(rows: pa.Table, key: Sequence[str]) -> list[Any]:
+    """The keys of the rows: values, or tuples of them if the key has not one column."""
+    if len(key) == 1:
+        values: list[Any] = rows[key[0]].to_pylist()
+        return values
+    return list(zip(*(rows[name].to_pylist() for name in key), strict=True)) if key else [()] * len(rows)
+
+
+def codes_of(tables: Sequence[pa.Table], key: Sequence[str]) -> list[pa.Array]:
+    """A column for each table, which is equal where the keys are: numbers, or the key itself if it has one column. The
+    columns of the key have the same types in all tables."""
+    if len(key) == 1:
+        return [table[key[0]] for table in tables]
+    codes = np.zeros(sum(map(len, tables)), np.int64)
+    for name in key:
+        column = pa.chunked_array([chunk for table in tables for chunk in table[name].chunks], tables[0][name].type)
+        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        indices = encoded.indices.to_numpy(zero_copy_only=False)
+        _, codes = np.unique(codes * len(encoded.dictionary) + indices, return_inverse=True)
+    ends = np.cumsum([0, *map(len, tables)])
+    return [pa.array(codes[first:last]) for first, last in itertools.pairwise(ends)]
 
 
 def can_fold(columns: pa.Schema, part: pa.Schema) -> bool:
@@ -52,15 +78,18 @@ def fold(old: pa.Table, part: pa.Table, spec: GoldSpec) -> pa.Table:
     `WIDE_SUM`."""
     old = old.cast(widen(old.schema, part.schema))
     part = part.select(old.column_names).cast(old.schema)
-    key = spec.key
-    at = pc.index_in(old[key], value_set=part[key])  # of each old row in `part`
+    key = spec.touched
+    old_keys, new_keys = codes_of((old, part), key)
+    at = pc.index_in(old_keys, value_set=new_keys)  # of each old row in `part`
     found = pc.is_valid(at)
+    if spec.gap_s:  # a new row may have joined two sessions
+        return pa.concat_tables([old.filter(pc.is_null(at)), part])
     columns = {}
     for name in old.column_names:
-        new = old[name] if name == key else _folded(spec.merge_of(name), old[name], part[name].take(at))
+        new = old[name] if name in key else _folded(spec.merge_of(name), old[name], part[name].take(at))
         columns[name] = pc.if_else(found, new, old[name].cast(new.type))
     folded = pa.table(columns)
-    new = part.filter(pc.is_null(pc.index_in(part[key], value_set=old[key])))
+    new = part.filter(pc.is_null(pc.index_in(new_keys, value_set=old_keys)))
     return pa.concat_tables([folded, new.cast(folded.schema)])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,7 +18,6 @@ from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.lake.files.state_files import read_json, write_durably
 from spark_app.model.columns import field_of
-from spark_app.model.text import near
 from spark_app.tables.aliases import sent_names, table_aliases
 from spark_app.units.driver.open_lake import OpenLake
 
@@ -57,10 +57,12 @@ class Planner:
     def __init__(self, opened: OpenLake, spec: GoldSpec, tables: GoldTables):
         self._opened = opened
         self._lake = opened.lake
-        self._layout = opened.settings.tables.layout
+        self._layout = opened.settings.layout
         self._manifests = opened.units.manifests
         self._spec = spec
         self._tables = tables
+        self._state = opened.lake.gold_state(spec.kind)
+        self._known: dict[str, tuple[Any, pa.Schema | None, dict[str, str]]] = {}  # routing name -> of its last columns
         self.lacking: dict[str, str] = {}  # setting and silver table without its field -> what becomes of it
 
     def plan(self, units: Units) -> GoldPlan | None:
@@ -85,15 +87,13 @@ class Planner:
 
     def specs(self) -> dict[str, str]:
         """The stored specs of the gold tables: routing name -> digest."""
-        stored: dict[str, str] | None = read_json(
-            self._lake.storage, self._lake.gold
-        )  # without the file all gold is recomputed
-        return stored or {}
+        stored: dict[str, str] | None = read_json(self._lake.storage, self._state)
+        return stored or {}  # without the file all gold is recomputed
 
     def store_specs(self, specs: dict[str, str]) -> None:
         """Store the specs of the gold tables."""
-        if specs != read_json(self._lake.storage, self._lake.gold):
-            write_durably(self._lake.storage, self._lake.gold, json.dumps(specs), "gold.state")
+        if specs != read_json(self._lake.storage, self._state):
+            write_durably(self._lake.storage, self._state, json.dumps(specs), "gold.state")
 
     def snapshot(self, name: str) -> list[str]:
         """All files of the silver table in its newest version."""
@@ -133,25 +133,25 @@ class Planner:
         return files, rebuilt
 
     def _fields(self) -> dict[str, pa.Schema]:
-        """Routing name -> key and aggregated fields, for silver tables that exist and have the key."""
+        """Routing name -> what gold reads, for silver tables that exist and have what gold needs."""
         names = sorted(set(self._opened.admission.admitted.values()))
         there = [name for name in names if self._lake.has_table(self._layout.silver_of(name))]
         lacking: dict[str, str] = {}
         fields = {name: self._fields_of(name, lacking) for name in there}
         self.lacking = lacking
-        return {name: found for name, found in fields.items() if self._spec.key in found.names}
+        return {name: found for name, found in fields.items() if found is not None}
 
-    def _fields_of(self, name: str, lacking: dict[str, str]) -> pa.Schema:
+    def _fields_of(self, name: str, lacking: dict[str, str]) -> pa.Schema | None:
         catalog, tables = self._opened.resolver.ledger.catalog(), self._opened.admission
         columns, messages = tables.columns(name, catalog.columns), tables.messages.get(name, ())
         names, aliases = [*columns.names, *sent_names(messages, catalog)], table_aliases(messages, catalog)
-        fields, missing = self._spec.fields(lambda wanted: field_of(wanted, columns, names, aliases))
-        for wanted in missing:
-            effect = "no gold" if wanted == self._spec.key else "NULL in gold"
-            setting = f"{self._spec.setting_of(wanted)} in {self._layout.silver_of(name)}"
-            known = self.lacking.get(setting)  # the search for near names is slow, and the unit lock is held
-            text = f"there is no such field, so there is {effect}; "
-            lacking[setting] = known or text + near(wanted, columns.names)
+        silver = self._layout.silver_of(name)
+        state = columns, names, aliases
+        if self._known.get(name, (None,))[0] != state:  # the search for near names is slow, and the unit lock is held
+            found = self._spec.fields(lambda wanted: field_of(wanted, columns, names, aliases), columns, aliases)
+            self._known[name] = state, *found
+        _, fields, why = self._known[name]
+        lacking |= {f"{setting} in {silver}": text for setting, text in why.items()}
         return fields
 
     def _has_gold(self, name: str) -> bool:

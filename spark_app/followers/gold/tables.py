@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from spark_app.followers.gold.merging import INTEGER, WIDE_SUM, beyond_64_bits, can_fold, fold
+from spark_app.followers.gold.merging import INTEGER, WIDE_SUM, beyond_64_bits, can_fold, codes_of, fold, values_of
 from spark_app.followers.gold.spec import GoldSpec
 from spark_app.lake.delta import log as delta_log
 from spark_app.lake.delta import parquet as files
@@ -30,6 +32,7 @@ from spark_app.lake.delta.maintenance import vacuum_and_clean_log
 from spark_app.lake.delta.table_handles import Tables, writer_properties
 from spark_app.lake.delta.table_schema import columns_of, with_comments
 from spark_app.lake.files import failpoints
+from spark_app.model.gold_functions import STATE
 from spark_app.model.log import log
 from spark_app.model.reports import FileEntry
 from spark_app.model.text import quoted
@@ -38,6 +41,7 @@ from spark_app.units.driver.open_lake import OpenLake
 MOST_NAMED = 20
 SMALL_BYTES = 8 << 20  # up to this size a table is merged in memory: Delta's MERGE costs four times as much
 CLEAN_EVERY = 20  # versions of a table between clean-ups
+GONE = "_protolake_gone"
 CLOSE = 1e-9  # relative: floating-point sums depend on the order of the rows
 
 
@@ -64,18 +68,18 @@ class GoldTables:
     def __init__(self, opened: OpenLake, spec: GoldSpec):
         lake, settings = opened.lake, opened.settings
         self._spec = spec
-        self._layout = settings.tables.layout
+        self._gold_of = partial(settings.layout.gold_of, kind=spec.kind)
         self._app = f"{lake.identity()}/gold"
         self._handles = Tables(lake, settings.lake)
         self._settings = settings.lake
         self._synced = opened.units.committer.synced
         self._known: dict[str, Content] = {}  # of the tables that nobody but `_overwrite` has written to since
         # All, at first: what a killed process folded is in the tables, but maybe not on the disk.
-        self._unsynced = {name for name in lake.tables() if self._layout.is_gold(name)}
+        self._unsynced = {name for name in lake.tables() if settings.layout.gold_kind(name) == spec.kind}
 
     def get(self, name: str) -> DeltaTable | None:
         """The table's handle; None if there is no such table yet."""
-        return self._handles.get(self._layout.gold_of(name))
+        return self._handles.get(self._gold_of(name))
 
     def is_there(self, name: str) -> bool:
         """Whether the table exists."""
@@ -104,7 +108,7 @@ class GoldTables:
         Raises:
             DeltaError, pa.ArrowException: the table could not be written.
         """
-        gold = self._layout.gold_of(name)
+        gold = self._gold_of(name)
         content = self._content(name) or self._look(name)
         if content is None:
             return self.replace(name, part, upto)
@@ -119,7 +123,7 @@ class GoldTables:
 
     def _content(self, name: str) -> Content | None:
         """The cached content of the table; None if there is none, or if its log has a newer version."""
-        gold = self._layout.gold_of(name)
+        gold = self._gold_of(name)
         content = self._known.get(gold)
         if content is not None and not self._handles.ends_with(gold, content.version):
             self._forget(gold)
@@ -137,7 +141,15 @@ class GoldTables:
 
     def _fold_large(self, gold: str, part: pa.Table, upto: int) -> int:
         table = self._current(gold)
-        self._merge(table, _columns(table), part, upto)
+        columns = _columns(table)
+        gone = columns.empty_table()
+        if self._spec.gap_s:
+            old = self._touched_rows(gold, columns, part)
+            found, new = codes_of((old, part.cast(_as(columns, part))), self._spec.group)
+            of_key, touched = codes_of((old, part.cast(_as(columns, part))), self._spec.touched)
+            is_touched = pc.is_valid(pc.index_in(of_key, value_set=touched))
+            gone = old.filter(pc.and_(is_touched, pc.is_null(pc.index_in(found, value_set=new))))
+        self._merge(table, columns, part, gone, upto)
         table.update_incremental()
         if table.version() % CLEAN_EVERY == 0:
             self._clean(gold)
@@ -197,28 +209,48 @@ class GoldTables:
             )
         table.update_incremental()
 
-    def _merge(self, table: DeltaTable, columns: pa.Schema, part: pa.Table, upto: int) -> None:
-        """Merge with Delta's MERGE.
+    def _touched_rows(self, gold: str, columns: pa.Schema, part: pa.Table) -> pa.Table:
+        """The rows of the table with a first key of `part`, and maybe others."""
+        files_of_table, storage = self._handles.files(gold), self._handles.storage.arrow()
+        rows = ds.dataset(files_of_table, schema=_as(columns, part), format="parquet", filesystem=storage)
+        keys = {name: part[name].cast(columns.field(name).type).unique() for name in self._spec.key[:1]}
+        # Without a filter: the files of delta-rs have string_view, with whose bounds Arrow cannot compare a string.
+        found = [rows.schema.empty_table()]
+        for batch in rows.to_batches():
+            for name, values in keys.items():
+                batch = batch.filter(pc.is_in(batch[name], value_set=values))
+            found.append(pa.Table.from_batches([batch]))
+        return pa.concat_tables(found).select(columns.names).cast(columns)
+
+    def _merge(self, table: DeltaTable, columns: pa.Schema, part: pa.Table, gone: pa.Table, upto: int) -> None:
+        """Merge with Delta's MERGE, which also removes the rows that are `gone`.
 
         Raises:
             DeltaError, pa.ArrowInvalid: a sum exceeds its column, or the table could not be written.
         """
-        key = quoted(self._spec.key)
+        keys = (f"(t.{key} IS NOT DISTINCT FROM s.{key})" for key in map(quoted, self._spec.group))
+        rows = part.cast(_as(columns, part))
+        if len(gone):
+            marks = [pa.array(np.full(len(one), one is gone)) for one in (rows, gone)]
+            several = (rows.append_column(GONE, marks[0]), gone.select(rows.column_names).append_column(GONE, marks[1]))
+            rows = pa.concat_tables(several)
         merge = table.merge(
-            part.cast(pa.schema([columns.field(name) for name in part.column_names])),
-            f"t.{key} IS NOT DISTINCT FROM s.{key}",
+            rows,
+            " AND ".join(keys) or "true",
             source_alias="s",
             target_alias="t",
             writer_properties=writer_properties(self._settings, columns),
             commit_properties=self._transaction(upto),
         )
         with failpoints.around("gold.merge"):
-            updates = _updates(self._spec, columns)
-            merge.when_matched_update(updates).when_not_matched_insert_all().execute()
+            if len(gone):
+                merge = merge.when_matched_delete(f"s.{GONE}")
+            inserts = {quoted(name): f"s.{quoted(name)}" for name in part.column_names}
+            merge.when_matched_update(_updates(self._spec, columns)).when_not_matched_insert(inserts).execute()
 
     def replace(self, name: str, part: pa.Table, upto: int) -> int:
         """Replace all rows of the table, or create it; returns its number of rows."""
-        gold = self._layout.gold_of(name)
+        gold = self._gold_of(name)
         self._unsynced.add(gold)
         table = self._handles.get(gold)
         self._warn_wide_sums(gold, _columns(table) if table else pa.schema([]), part)
@@ -248,14 +280,25 @@ class GoldTables:
         self._known[gold] = Content(0, columns, [entry.path], entry.size, upto)
 
     def compare(self, name: str, part: pa.Table) -> dict[str, Any]:
-        """Compare the table with its expected rows: {"rows": number of expected rows, "differing": number of keys whose
+        """Compare the exact columns with the expected rows: {"rows": number of these, "differing": number of keys whose
         row differs, is missing, is doubled or should not exist, "named": some of these keys}."""
         table = self.get(name)
         if table is not None:
             table.update_incremental()
-        found = None if table is None else self._read(self._handles.files(self._layout.gold_of(name)), _columns(table))
-        wrong = differing_keys(part.slice(0, 0) if found is None else found, part, self._spec.key)
+        found = None if table is None else self._read(self._handles.files(self._gold_of(name)), _columns(table))
+        part, found = (one if one is None else one.drop_columns(self._inexact(one)) for one in (part, found))
+        wrong = differing_keys(part.slice(0, 0) if found is None else found, part, self._spec.group)
         return {"rows": part.num_rows, "differing": len(wrong), "named": sorted(map(str, wrong))[:MOST_NAMED]}
+
+    def _inexact(self, rows: pa.Table) -> list[str]:
+        """The columns of sketches and of their values, which depend on the order of the rows."""
+        inexact = {name for one in self._spec.sketched for name in (one, STATE + one)}
+        return [name for name in rows.column_names if name in inexact]
+
+    def files_of(self, name: str) -> list[str]:
+        """The keys of the table's files."""
+        gold, content = self._gold_of(name), self._content(name)
+        return [f"{gold}/{path}" for path in content.paths] if content else self._handles.files(gold)
 
     def _read(self, keys: list[str], columns: pa.Schema) -> pa.Table:
         """Read a small table. delta-rs's reader costs eight times as much."""
@@ -265,7 +308,7 @@ class GoldTables:
 
     def _warn_wide_sums(self, gold: str, before: pa.Schema, rows: pa.Table) -> None:
         """Warn once per column that becomes `WIDE_SUM`: its type changes for the readers of the table."""
-        for name, keys in beyond_64_bits(rows, self._spec.key).items():
+        for name, keys in beyond_64_bits(rows, self._spec.group).items():
             if name not in before.names or before.field(name).type != WIDE_SUM:
                 words = "sums exceed 64 bits: the column type changes to DECIMAL(38,0)"
                 log.warning(words, table=gold, column=name, keys=len(keys), named=keys[:MOST_NAMED])
@@ -319,7 +362,7 @@ def _columns(table: DeltaTable) -> pa.Schema:
 def _updates(spec: GoldSpec, columns: pa.Schema) -> dict[str, str]:
     """Column -> the SQL that merges the new value (`s`) into the old one (`t`)."""
     updates = {}
-    for name in spec.aggregates:
+    for name in spec.all_columns[len(spec.group) :]:
         column, how = quoted(name), spec.merge_of(name)
         if how is None:
             updates[column] = f"s.{column}"
@@ -331,21 +374,29 @@ def _updates(spec: GoldSpec, columns: pa.Schema) -> dict[str, str]:
     return updates
 
 
+def _as(columns: pa.Schema, rows: pa.Table) -> pa.Schema:
+    return pa.schema([columns.field(name) for name in rows.column_names])
+
+
 def _checked_sum(column: str) -> str:
     """SQL of a sum that fails on overflow: integers wrap around silently, the cast of a too large decimal fails."""
     wide = (f"CAST({table}.{column} AS DECIMAL(38, 0))" for table in "ts")
     return f"CAST({' + '.join(wide)} AS BIGINT)"
 
 
-def differing_keys(found: pa.Table, due: pa.Table, key: str) -> list[Any]:
+def differing_keys(found: pa.Table, due: pa.Table, key: Sequence[str]) -> list[Any]:
     """Keys whose row differs, is missing, is doubled or should not exist. NaN equals NaN."""
-    counted = found[key].value_counts()
-    doubled = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
-    strange = found[key].filter(pc.is_null(pc.index_in(found[key], value_set=due[key])))
-    at = pc.index_in(due[key], value_set=found[key])
+    if any(name not in found.column_names or found[name].type != due[name].type for name in key):
+        return values_of(due, key)  # no row can be compared
+    old, new = codes_of((found, due), key)
+    counted = old.value_counts()
+    often = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
+    doubled = found.filter(pc.is_in(old, value_set=often))
+    strange = found.filter(pc.is_null(pc.index_in(old, value_set=new)))
+    at = pc.index_in(new, value_set=old)
     same = np.asarray(at.is_valid()) & _same_rows(found.take(at), due)
-    wrong = due[key].filter(pa.array(~same))
-    return list(dict.fromkeys([*wrong.to_pylist(), *strange.to_pylist(), *doubled.to_pylist()]))
+    wrong = due.filter(pa.array(~same))
+    return list(dict.fromkeys(value for rows in (wrong, strange, doubled) for value in values_of(rows, key)))
 
 
 def _same_rows(found: pa.Table, due: pa.Table) -> np.ndarray:

@@ -28,7 +28,7 @@ from spark_app.lake.files.state_files import read_durable, write_durably
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError, UnreachableError
 from spark_app.model.log import log
-from spark_app.model.table_names import TableNames
+from spark_app.model.table_names import GOLD, TableNames
 
 THREADS = 8
 BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -192,15 +192,17 @@ def _forget(synced: DurabilityMark, name: str) -> str:
 def _beyond_repair(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str, what: str) -> Problem:
     if layout.is_gold(name):
         remedy = "Start the app: it recomputes gold"
-        return Problem(what, remedy, fatal=False, repair=partial(_renew_gold, lake, synced, name))
+        return Problem(
+            what, remedy, fatal=False, repair=partial(_renew_gold, lake, synced, name, layout.gold_kind(name) or GOLD)
+        )
     remedy = "Restore the table from a backup"
     if name == layout.events:
         return Problem(what, f"{remedy}, or remove it: the app begins it again")
     return Problem(what, remedy if name == layout.bronze else f"{remedy}, or remove it and run `rebuild`")
 
 
-def _renew_gold(lake: Lake, synced: DurabilityMark, name: str) -> str:
-    lake.storage.delete(lake.gold)  # gold without a stored definition is recomputed
+def _renew_gold(lake: Lake, synced: DurabilityMark, name: str, kind: str) -> str:
+    lake.storage.delete(lake.gold_state(kind))  # gold without a stored definition is recomputed
     lake.storage.make_durable(lake.state)
     synced.forget(name)
     lake.storage.delete_all(lake.table(name))

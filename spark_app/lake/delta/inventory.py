@@ -51,13 +51,15 @@ def examine(
     seen = {name: committer.seen(name) for name in {*lake.tables(), *named} - gold.keys()}
     events = {layout.events: committer.seen(layout.events, "/events")}
     synced, followed = committer.synced, _read_cursors(lake)
-    of_gold = followed["gold"]
+    of_gold = min(
+        unit if isinstance(unit, int) else 0 for name, unit in followed.items() if name.partition(".")[0] == "gold"
+    )
     last = max(manifests.numbers(), default=0)
     return [
         *units_without_manifest(seen, last),
         *units_without_manifest(gold | events, last),
         *_behind(lake, seen, named, layout, rebuild),
-        *_gaps(manifests, min(synced.unit, of_gold if isinstance(of_gold, int) else 0)),
+        *_gaps(manifests, min(synced.unit, of_gold)),
         *_cursors(lake, followed, last),
         *_state_files(lake, layout, last, bool(named), synced),
     ]

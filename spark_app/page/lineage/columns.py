@@ -285,13 +285,14 @@ def gold_edges(gold: str, columns: pa.Schema, silver: str, there: pa.Schema, spe
         there: those that the silver table has.
     """
     for column in columns.names:
-        target, aggregate = Endpoint(gold, column), spec.aggregates.get(column)
-        if column == spec.key:
-            yield Edge(Endpoint(silver, _column_of(column, there) or column), target, By("key"))
+        target, aggregate = Endpoint(gold, column), spec.columns.get(column)
+        if column in spec.group:
+            field = column if column in spec.key else spec.time
+            yield Edge(Endpoint(silver, _column_of(field, there) or field), target, By("key"))
         elif aggregate is None:
             yield Edge(Endpoint(APP), target, By("unknown"))
         else:
-            field = spec.field_of(aggregate)
+            field = spec.field_of(aggregate) if column in spec.aggregates else spec.time
             yield Edge(
                 Endpoint(silver, _column_of(field, there)),
                 target,

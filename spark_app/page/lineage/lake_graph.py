@@ -120,7 +120,7 @@ class LakeGraph:
         self._there = frozenset(self._lake.tables())
         if self._there:
             check_fixed_settings(self._lake, settings)
-        self._layout = settings.tables.layout
+        self._layout = settings.layout
         self._tables = Tables(self._lake, settings.lake, self._layout)
         admission = TableAdmission(self._lake, settings.event, settings.tables)
         self._messages = {name: admission.messages.get(name, ()) for name in admission.admitted.values()}
@@ -162,7 +162,7 @@ class LakeGraph:
     def _of(self, table: str, origins: RowOrigins | None) -> Graph:
         graph, layout = Graph(), self._layout
         self._add_records(graph)
-        routed = {made(name): name for name in self._messages for made in (layout.silver_of, layout.gold_of)}
+        routed = {made: name for name in self._messages for made in (layout.silver_of(name), *layout.all_gold_of(name))}
         name = routed.get(table)
         if name is not None:
             self._add_silver(graph, name)
@@ -244,17 +244,18 @@ class LakeGraph:
 
     def _add_silver(self, graph: Graph, name: str) -> None:
         """A silver table with its messages and its gold."""
-        silver, gold = self._layout.silver_of(name), self._layout.gold_of(name)
+        silver = self._layout.silver_of(name)
         graph.add(Node(silver, "silver", {"exists": silver in self._there, "messages": list(self._messages[name])}))
         graph.connect([Edge(Endpoint(self._layout.bronze), Endpoint(silver), By("decode"))])
         for message in self._messages[name]:
             for kind in message.split("/"):
                 graph.add(Node(f"message:{kind}", "message"))
                 graph.connect([Edge(Endpoint(f"message:{kind}"), Endpoint(silver), By("message"))])
-        if gold in self._there:
-            spec = GoldSpec.of(self._settings)
-            graph.add(Node(gold, "gold", {"exists": True, "key": spec.key}))
-            graph.connect([Edge(Endpoint(silver), Endpoint(gold), By("aggregate"))])
+        for spec in GoldSpec.all_of(self._settings):
+            gold = self._layout.gold_of(name, spec.kind)
+            if gold in self._there:
+                graph.add(Node(gold, "gold", {"exists": True, "key": ", ".join(spec.group)}))
+                graph.connect([Edge(Endpoint(silver), Endpoint(gold), By("aggregate"))])
 
     def _add_silver_columns(self, graph: Graph, name: str, known: RowOrigins | None) -> None:
         silver, messages = self._layout.silver_of(name), self._messages[name]
@@ -311,6 +312,7 @@ class LakeGraph:
         return Node(f"reference:{name}", "reference", details)
 
     def _add_gold_columns(self, graph: Graph, name: str) -> None:
-        silver, gold = self._layout.silver_of(name), self._layout.gold_of(name)
-        spec = GoldSpec.of(self._settings)
-        graph.connect(gold_edges(gold, self._columns(gold), silver, self._columns(silver), spec))
+        silver = self._layout.silver_of(name)
+        for spec in GoldSpec.all_of(self._settings):
+            gold = self._layout.gold_of(name, spec.kind)
+            graph.connect(gold_edges(gold, self._columns(gold), silver, self._columns(silver), spec))

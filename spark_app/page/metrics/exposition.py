@@ -138,6 +138,10 @@ class LakeCollector(Collector):
         for table, value in self._tables.split(reading.each("tables", "gold")).items():
             gold.add_metric([table], value)
         yield gold
+        more = GaugeMetricFamily("protolake_gold_table_rows", "rows of the tables of gold.tables", labels=["table"])
+        for table, value in reading.counts("gold_rows").items():
+            more.add_metric([table], value)
+        yield more
         paused = GaugeMetricFamily("protolake_paused_rows", "rows that wait in paused tables", labels=["table"])
         for table, value in self._tables.split(reading.each("paused", "rows")).items():
             paused.add_metric([table], value)

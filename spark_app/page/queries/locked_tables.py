@@ -15,6 +15,7 @@ from spark_app.lake.delta.table_schema import open_table
 from spark_app.lake.files.storage import Storage
 from spark_app.lake.lake import Lake
 from spark_app.model.text import near, quoted
+from spark_app.model.views import Views
 
 MEMORY = "512MB"
 
@@ -96,9 +97,18 @@ def _names_of(parsed: Any) -> tuple[set[str], set[str]]:
     return named, own
 
 
-def open_tables(con: duckdb.DuckDBPyConnection, lake: Lake, names: Iterable[str]) -> None:
-    """Make the tables views of their current files, and lock everything else away: no other file, no network."""
-    opened = [key for name in names for key in view_of(con, lake, name)]
+def open_tables(con: duckdb.DuckDBPyConnection, lake: Lake, names: Iterable[str], views: Views | None = None) -> None:
+    """Make the tables views of their current files, and lock everything else away: no other file, no network.
+
+    Args:
+        views: some of the names may be these.
+    """
+    sources = views.sources if views else {}
+    wanted = dict.fromkeys(table for name in names for table in sources.get(name, [name]))
+    opened = [key for name in wanted for key in view_of(con, lake, name)]
+    for name in names:
+        if views and name in sources:
+            create_view(con, views, name)
     paths = [lake.storage.uri(key) for key in opened] if lake.storage.is_local else []
     con.sql("SET allowed_paths = $paths", params={"paths": paths})
     con.sql("SET enable_external_access = false")
@@ -116,6 +126,16 @@ def view_of(con: duckdb.DuckDBPyConnection, lake: Lake, name: str) -> list[str]:
     else:
         con.register(name, pa.schema(table.schema()).empty_table())
     return keys
+
+
+def create_view(con: duckdb.DuckDBPyConnection, views: Views, name: str) -> None:
+    """Create a view over tables that are views already."""
+
+    def columns(table: str) -> dict[str, str]:
+        found = con.view(table)
+        return dict(zip(found.columns, map(str, found.types), strict=True))
+
+    con.sql(views.sql(name, columns, quoted)).create_view(name)
 
 
 def _with_all_columns(rows: duckdb.DuckDBPyRelation, empty: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:

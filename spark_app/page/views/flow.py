@@ -289,7 +289,7 @@ def _silver(observed: Observations, layout: TableNames, name: str, row: int) -> 
 
 
 def _gold(reading: Reading, layout: TableNames, name: str, row: int) -> Node:
-    table, state = layout.gold_of(name), gold_state(reading, layout, name)
+    table, state = layout.gold_of(name), gold_state(reading, layout, layout.gold_of(name))
     lines = (f"{amount(reading.each('tables', 'gold').get(name))} rows", state)
     colour = "bad" if state == "failed" else "good"
     return Node(f"gold/{name}", table, lines, colour, COLUMN["gold"], row, f"/tables/{table}")

@@ -108,7 +108,7 @@ class _Backtester:
         self._idle = idle
 
     def run(self) -> Outcomes:
-        layout, records = self._history.settings.tables.layout, Records(self._history, self._since)
+        layout, records = self._history.settings.layout, Records(self._history, self._since)
         undecodable: Counter[str] = Counter()
         for name, outcome in self._outcomes.items():
             if self._is_decoded(name):
@@ -142,7 +142,7 @@ class _Backtester:
             column.casefold() for one in self._expectations[name].checks for column in columns_of(one.name, one.check)
         }
         touched = {number: one.names & named for number, one in self._history.projections.items()}
-        tables, table = self._history.tables, self._history.settings.tables.layout.silver_of(name)
+        tables, table = self._history.tables, self._history.settings.layout.silver_of(name)
         schema, found = tables.columns(table), set[str]()
         if not any(touched.values()) or schema is None or "_definition" not in schema.names:
             return []
@@ -155,7 +155,7 @@ class _Backtester:
         """The columns to read: those that the expectations of the table name, the coordinates, and the time of landing.
         `as_sent`: in the types of the messages, not of silver."""
         history = self._history
-        written = None if as_sent else history.tables.columns(history.settings.tables.layout.silver_of(name))
+        written = None if as_sent else history.tables.columns(history.settings.layout.silver_of(name))
         own = written or pa.schema([])
         types = pa.schema([*router.types(history.columns(name)), VIOLATED])
         named = needed_columns(self._expectations[name].checks, own, types)
@@ -164,7 +164,7 @@ class _Backtester:
         return pa.schema([*named, *(field for field in about if field.name not in named.names)])
 
     def _silver_files(self, name: str) -> list[str]:
-        tables, table = self._history.tables, self._history.settings.tables.layout.silver_of(name)
+        tables, table = self._history.tables, self._history.settings.layout.silver_of(name)
         if self._since is None:
             return sorted(tables.files(table))
         return sorted(tables.files_between(table, LANDED_AT, self._since - ROUNDED, FOREVER))

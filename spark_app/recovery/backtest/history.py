@@ -98,7 +98,7 @@ class History:
 
 
 def _read(lake: Lake, settings: Settings) -> History:
-    layout = settings.tables.layout
+    layout = settings.layout
     tables = Tables(lake, settings.lake, layout)
     # Bronze comes after the tables that name its records: it has all of them then.
     for table in (layout.quarantine, layout.dropped, layout.resolved, layout.bronze):

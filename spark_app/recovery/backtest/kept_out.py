@@ -44,7 +44,7 @@ class Records:
 
     def kept_out(self) -> dict[Partition, np.ndarray]:
         """The ascending offsets of the records that expectations keep out of silver, by partition."""
-        layout = self._history.settings.tables.layout
+        layout = self._history.settings.layout
         by_rules = pc.field("cause") == Cause.EXPECT_FAILED.value
         if self._since is not None:  # a record is kept out when it lands, or later
             by_rules &= pc.field("quarantined_at") >= pa.scalar(self._since)
@@ -62,7 +62,7 @@ class Records:
 
     def _find_waiting(self) -> dict[Partition, np.ndarray]:
         """The offsets of the records whose table is paused, by partition."""
-        deferred = self._history.settings.tables.layout.deferred
+        deferred = self._history.settings.layout.deferred
         columns = self._history.tables.columns(deferred)
         if columns is None or "table" not in columns.names:
             return {}
@@ -128,7 +128,7 @@ class BronzeDecoder:
         wanted = {partition: runs(offsets) for partition, offsets in self._found.items()}
         if not wanted:
             return
-        names = {self._history.settings.tables.layout.silver_of(name): name for name in self._history.names}
+        names = {self._history.settings.layout.silver_of(name): name for name in self._history.names}
         left = sum(int((ends[:, 1] - ends[:, 0]).sum()) for ends in wanted.values())
         for pieces in _chunks(self._pieces(wanted)):
             with tempfile.TemporaryDirectory(prefix="protolake-backtest-") as folder:
@@ -163,7 +163,7 @@ class BronzeDecoder:
         return task.run(records, self._history.plan(storage, BUFFER_BYTES), self._history.catalog, "00000")
 
     def _count_undecodable(self, report: Report, storage: Storage) -> None:
-        layout = self._history.settings.tables.layout
+        layout = self._history.settings.layout
         self.undecodable.update(report.quarantine)
         for entry in report.files.get(layout.deferred, []):
             key = f"{layout.deferred}/{entry.path}"

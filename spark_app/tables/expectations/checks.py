@@ -125,6 +125,15 @@ def check_columns(
         raise _error(setting, problems[0] or "")
 
 
+@functools.lru_cache(maxsize=4096)
+def binding_problem(check: str, columns: pa.Schema) -> str | None:
+    """Why a check has no truth value for rows with these columns and those of the lineage; None = it has one."""
+    known = {field.name.lower(): field for field in (*LINEAGE, *columns)}
+    named = sorted(columns_in_expression("", check), key=str.lower)
+    unknown = [unknown_column(column, list(known)) for column in named if column.lower() not in known]
+    return unknown[0] if unknown else _binding_problem(check, columns, known)
+
+
 def _binding_problem(check: str, schema: pa.Schema, known: dict[str, pa.Field]) -> str | None:
     """Why the check has no truth value for rows with these columns; None = it has one."""
     import duckdb

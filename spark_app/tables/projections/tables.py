@@ -219,7 +219,7 @@ class TableProjections:
 
     def _table(self, name: str, catalog: Catalog, routing: Routing) -> Table:
         sent = table_columns(routing.messages[name], catalog.columns, self._wrapper, routing.fixed.get(name))
-        written = self._written(self._settings.tables.layout.silver_of(name))
+        written = self._written(self._settings.layout.silver_of(name))
         return self._made(name, sent, catalog, written, table_aliases(routing.messages[name], catalog))
 
     def _made(self, name: str, sent: pa.Schema, catalog: Catalog, written: pa.Schema | None, aliases: Aliases) -> Table:

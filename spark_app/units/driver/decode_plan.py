@@ -28,7 +28,7 @@ def make_plan(storage: Storage, prefix: str, settings: Settings, ledger: Ledger,
     return TaskPlan(
         storage=storage,
         prefix=prefix,
-        layout=settings.tables.layout,
+        layout=settings.layout,
         routing=routing,
         topic_ids={},
         landed_at=int(time.time() * 1_000_000),

@@ -250,7 +250,7 @@ class DeferredDecoder:
         self._schemas = opened.resolver
         self._units = units
         self._unit_lock = unit_lock
-        self._table = opened.settings.tables.layout.deferred
+        self._table = opened.settings.layout.deferred
         self._waiting = DeferredFiles(opened.units.committer.tables, self._table)
         self._attempts = SizeBackoff(opened.lake.local_state, opened.lake.deferred, opened.settings.batch.max_attempts)
         self._resolved = pa.array([], pa.string())
@@ -310,7 +310,7 @@ class DeferredDecoder:
         """The keys of the records that are ready: of schemas that are decodable or refused, of tables that are let in,
         and NULL."""
         waiting = self._opened.paused.waiting(letting_in=True)
-        stopped = {key_of_table(self._settings.tables.layout.silver_of(name)) for name in waiting}
+        stopped = {key_of_table(self._settings.layout.silver_of(name)) for name in waiting}
         let_in = self._waiting.table_keys - stopped
         return pa.concat_arrays([self._find_resolved_keys(), pa.array(sorted(let_in), pa.string())])
 
@@ -347,7 +347,7 @@ class DeferredDecoder:
 
     def _count_released(self, ready: pa.Table) -> dict[str, int]:
         """Routing name of a paused table -> its rows."""
-        rows, layout = count_values(ready[TABLE]), self._settings.tables.layout
+        rows, layout = count_values(ready[TABLE]), self._settings.layout
         return {name: rows.get(layout.silver_of(name), 0) for name in self._opened.paused.pauses}
 
     def _commit(
@@ -387,7 +387,7 @@ class DeferredDecoder:
 
     def _give_up(self, ready: pa.Table) -> Report:
         """Quarantine a record that crashes the job by itself."""
-        layout = self._settings.tables.layout
+        layout = self._settings.layout
         batches = (batch.select(BRONZE_SCHEMA.names) for batch in self._read(ready).read())
         record = pa.Table.from_batches(batches, BRONZE_SCHEMA)
         causes, details = [Cause.DECODE_CRASH], ["the pass failed with this record alone"]

@@ -74,7 +74,7 @@ class UnitLog:
         self._lake = lake
         self._settings = settings
         self.on_commit = on_commit
-        layout = settings.tables.layout
+        layout = settings.layout
         self.manifests = Manifests(lake, layout)
         if lake.lease.took_over:
             self.manifests.take_over(self._counts(Report()))
@@ -110,7 +110,7 @@ class UnitLog:
             events: what else happened with the unit.
             deferred: the unit's change of the table of deferred records, where the report does not say it.
         """
-        layout = self._settings.tables.layout
+        layout = self._settings.layout
         changes = {table: Change(files) for table, files in report.files.items() if table != layout.deferred}
         waiting = deferred or Change(report.files.get(layout.deferred, []))
         if waiting.adds or waiting.removes:
@@ -210,7 +210,7 @@ class OpenLake:
             projected,
             ledger.catalog,
         )
-        comments = TableComments(ledger, admission, settings.tables.layout).of
+        comments = TableComments(ledger, admission, settings.layout).of
         units = UnitLog(lake, settings, comments, on_commit, merger)
         registry = Registry(settings.registry, limits_of(settings.schemas))
         resolver = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings), Judgement.of(settings))
@@ -257,15 +257,15 @@ class OpenLake:
         before = self.paused.pauses
         if pauses:
             source = {**source, "pauses": {name: vars(pause) for name, pause in pauses.items()}}
-        events = pause_events(self.settings.tables.layout, before, pauses)
+        events = pause_events(self.settings.layout, before, pauses)
         self.units.commit(report, kind, source, self.resolver.ledger, deferred, events)
         log_changes(before, pauses)
 
 
 def count_rows(opened: OpenLake) -> dict[str, int]:
     """Table -> rows. Also counts the small files for the maintainer."""
-    layout, tables = opened.settings.tables.layout, opened.units.committer.tables
-    gold = {layout.gold_of(name) for name in opened.admission.admitted.values()}
+    layout, tables = opened.settings.layout, opened.units.committer.tables
+    gold = {gold for name in opened.admission.admitted.values() for gold in layout.all_gold_of(name)}
     others = {*gold, layout.events}  # what the units do not write
     rows = opened.units.maintainer.count_files([name for name in opened.lake.tables() if name not in others])
     for name in gold:
@@ -281,7 +281,7 @@ def count_open_causes(opened: OpenLake) -> dict[str, int]:
     Raises:
         ContractError: a file is damaged.
     """
-    layout = opened.settings.tables.layout
+    layout = opened.settings.layout
     resolved = _causes(opened, layout.resolved)
     dropped = opened.units.committer.tables.get(layout.dropped)
     found = _causes(opened, layout.quarantine)

@@ -91,7 +91,7 @@ def read_table(
 def read_silver(session: SparkSession, opened: OpenLake, names: Iterable[str]) -> DataFrame | None:
     """Coordinates and "table" of all rows of the silver tables with these routing names; None if they have no files."""
     keys = []
-    for table in map(opened.settings.tables.layout.silver_of, names):
+    for table in map(opened.settings.layout.silver_of, names):
         opened.units.refresh(table)
         keys += opened.units.committer.tables.files(table)
     if not keys:

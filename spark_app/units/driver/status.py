@@ -20,7 +20,7 @@ from spark_app.model.errors import LeaseLost
 from spark_app.model.events import Event
 from spark_app.model.log import log
 from spark_app.model.reports import Report, add_counts, add_outcomes, to_milliseconds
-from spark_app.model.table_names import TableNames
+from spark_app.model.table_names import GOLD, TableNames
 from spark_app.model.text import one_line
 
 EVERY_S = 1.0
@@ -106,6 +106,7 @@ class Status:
             "misfits": old.get("misfits", {}),  # schema -> a field that its records have with another wire type
             "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
             "gold_failed": {},
+            "gold_rows": {},
             "faults": {},  # setting -> why it does not fit the schemas
             "awaited": {},  # schema that records wait for -> why
             "source": None,  # of files, see `set_source`
@@ -133,6 +134,8 @@ class Status:
                 table["failed"] = known.get(name, table).get("failed", {})  # an earlier release did not count them
                 table["silver"] = rows.get(self._layout.silver_of(name), 0)
                 table["gold"] = rows.get(self._layout.gold_of(name), 0)
+                more = (gold for gold in self._layout.all_gold_of(name)[1:] if gold in rows)
+                self.value["gold_rows"].update({gold: rows[gold] for gold in more})
 
     def set_quarantine(self, causes: dict[str, int]) -> None:
         """Set the open records by cause; those with `DROPPED` are not in quarantine."""
@@ -234,12 +237,18 @@ class Status:
             add_counts(quarantine, {cause: -count for cause, count in resolved.items() if cause != DROPPED})
             self.value["quarantine"] = {cause: count for cause, count in quarantine.items() if count}
 
-    def gold_done(self, rows: dict[str, int], failed: dict[str, str]) -> None:
-        """Set the gold rows per routing name after a gold run; `failed`: gold table -> why it is behind silver."""
+    def gold_done(self, kind: str, rows: dict[str, int], failed: dict[str, str]) -> None:
+        """Set the rows per routing name of the gold tables of a kind after a run; `failed`: those of this kind that are
+        behind silver -> why."""
         with self._lock:
-            self.value["gold_failed"] = failed
+            others = self.value["gold_failed"].items()
+            kept = {table: why for table, why in others if self._layout.gold_kind(table) != kind}
+            self.value["gold_failed"] = kept | failed
             for name, count in rows.items():
-                self._table(name)["gold"] = count
+                if kind == GOLD:
+                    self._table(name)["gold"] = count
+                else:
+                    self.value["gold_rows"][self._layout.gold_of(name, kind)] = count
 
     def end(self, state: str, reason: str | None, bump: bool = False) -> None:
         """Write the final status, even if the JVM no longer responds."""

@@ -267,7 +267,7 @@ class UnitRunner:
         if report.met_new:
             return
         for name, rows in report.silver.items():
-            written = sum(entry.rows for entry in report.files.get(self._settings.tables.layout.silver_of(name), ()))
+            written = sum(entry.rows for entry in report.files.get(self._settings.layout.silver_of(name), ()))
             if written != rows:
                 raise PySparkException(f"{rows:,} rows for {name} were decoded, and {written:,} were written")
 

@@ -14,6 +14,7 @@ import psutil  # type: ignore[import-untyped]
 
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
+from tests.chaos import gold_tables
 from tests.chaos.lab import Lab
 from tests.chaos.outcome import Outcome
 from tests.chaos.scenarios import Size
@@ -64,6 +65,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         GOLD__INTERVAL_S="0.7",
         LAKE__COMPACT_FILES="8",
         SCHEMAS__UNKNOWN_ID_GRACE_S="1",
+        **gold_tables.AS_SETTING,
         **WAITS_FOR_SCHEMAS,
     )
     lives = Lives()

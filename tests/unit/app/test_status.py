@@ -26,7 +26,7 @@ from spark_app.model.causes import CAUSE_HELP, Cause
 from spark_app.model.errors import ExitCode, ProtolakeError
 from spark_app.model.log import LEVELS, LONGEST_VALUE, Log
 from spark_app.model.reports import Report
-from spark_app.model.table_names import TableNames
+from spark_app.model.table_names import GOLD, TableNames
 from spark_app.units.driver.status import STALE_S, Status, StatusSources, now, problem
 from tests.chaos.units import open_lake
 from tests.support.examples import examples
@@ -245,7 +245,7 @@ def test_people_read_a_status_without_values_of_python(tmp_path: Path) -> None:
     assert not re.search("None|[{}]", "\n".join(status_lines(status.value)))
     report = Report(bronze=5_000, silver={"a": 3}, quarantine={"frame_short": 1_000}, schema_ids={"a": {"7": 3}})
     status.batch_done(1, report, 0.5)
-    status.gold_done({}, {"gold_a_player_agg": "its silver is damaged"})
+    status.gold_done(GOLD, {}, {"gold_a_player_agg": "its silver is damaged"})
     status.end("stopped", None)
     lines = status_lines(read_json(lake.storage, lake.status))
     assert any(line.startswith("last batch  5,000 records in 0.5 s at 20") for line in lines)

@@ -52,7 +52,7 @@ class Vandal:
 
     def __init__(self, lake: SmallLake, seed: int):
         self.lake = lake.lake
-        self.layout = lake.settings.tables.layout
+        self.layout = lake.settings.layout
         self.dice = random.Random(seed)
         self.tables = {n: DeltaTable(str(self.lake.path(n))).to_pyarrow_table() for n in self.lake.tables()}
         self.rows: dict[str, list[Row]] = {n: sorted(table.to_pylist(), key=_order) for n, table in self.tables.items()}

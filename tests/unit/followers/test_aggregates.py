@@ -22,7 +22,7 @@ MADE = (
     Aggregate("first", "min", "s"),
     Aggregate("last", "max", "t"),
 )
-GROUPING = Grouping("k", MADE, FIELDS)
+GROUPING = Grouping(("k",), MADE, FIELDS)
 
 DISK = LocalStorage("/")  # keys are absolute paths without the first slash
 
@@ -124,7 +124,7 @@ def test_what_arrow_does_not_do_as_spark_does_is_left_to_spark(
 ) -> None:
     every = Aggregate("rows", "count", "")
     fields = pa.schema([("k", key), ("v", kind)])
-    assert Grouping("k", (every, Aggregate("made", function, "v")), fields).is_exact_in_arrow() is is_exact_in_arrow
+    assert Grouping(("k",), (every, Aggregate("made", function, "v")), fields).is_exact_in_arrow() is is_exact_in_arrow
 
 
 def test_files_are_shared_out_by_bytes(tmp_path: Path) -> None:

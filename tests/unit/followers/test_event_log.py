@@ -160,7 +160,7 @@ def test_settings_are_emitted_with_what_differs_and_without_secrets(lake: Lake) 
 def test_each_end_is_emitted(lake: Lake, code: ExitCode, kind: str, level: str) -> None:
     told: list[Event] = []
     settings = Settings()
-    life = ProcessLifecycle(lake, settings.run, Status(lake, settings.tables.layout), lambda: None, told.append)
+    life = ProcessLifecycle(lake, settings.run, Status(lake, settings.layout), lambda: None, told.append)
     life.end(code, "why")
     assert told == []  # another process has the lake
     life._begun = True
@@ -172,7 +172,7 @@ def test_each_end_is_emitted(lake: Lake, code: ExitCode, kind: str, level: str) 
 
 def test_waiting_is_emitted_once(lake: Lake) -> None:
     told: list[Event] = []
-    status = Status(lake, Settings().tables.layout, emit=told.append)
+    status = Status(lake, Settings().layout, emit=told.append)
     for reason in ("broker x: down", "broker x: down", None):
         status.waiting(reason)
     assert [event.message for event in told] == ["The app waits: broker x: down", "The app goes on"]

@@ -325,7 +325,7 @@ def test_the_other_parts_know_the_table(tmp_path: Path) -> None:
     events = follow(lake)
     take(lake, 2)
     events.call()
-    units, layout = lake.opened.units, lake.settings.tables.layout
+    units, layout = lake.opened.units, lake.settings.layout
     units.committer.close()
     assert inventory.examine(lake.lake, units.manifests, units.committer, layout) == []
     assert durability.look(lake.lake, units.committer.synced, layout) == []
@@ -342,7 +342,7 @@ def test_a_table_ahead_of_the_manifests_is_found(tmp_path: Path) -> None:
     events.call()
     lake.lake.path(lake.lake.manifests).joinpath(f"{2:012d}.json").unlink()
     units = lake.opened.units
-    found = inventory.examine(lake.lake, Manifests(lake.lake), units.committer, lake.settings.tables.layout)
+    found = inventory.examine(lake.lake, Manifests(lake.lake), units.committer, lake.settings.layout)
     assert any(TABLE in problem.what and "the newest manifest is 1" in problem.what for problem in found)
 
 

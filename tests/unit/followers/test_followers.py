@@ -184,9 +184,9 @@ def test_the_audit_reads_the_cursor_of_gold(tmp_path: Path) -> None:
     small = lake_of(tmp_path)
     take(small, 3)
     small.fold("_landed_at", unit=2)
-    assert Snapshot.read(small.settings, 10).folded == 2
+    assert Snapshot.read(small.settings, 10).folded == {"player_agg": 2}
     cursors.store(small.lake, "gold", 3)
-    assert Snapshot.read(small.settings, 10).folded == 3
+    assert Snapshot.read(small.settings, 10).folded == {"player_agg": 3}
 
 
 def test_rows_are_read_by_columns(tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from spark_app.followers.gold import tables as gold_tables
+from spark_app.followers.gold.merging import fold
 from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.model.gold_functions import GOLD_FUNCTIONS
+from spark_app.settings.gold import Aggregate, Window
 from spark_app.settings.models import Settings
 from spark_app.units.driver.open_lake import OpenLake
 from tests.chaos.units import open_lake
@@ -55,7 +57,7 @@ def gold_after(folder: str, parts: list[Rows], function: str | None) -> dict[str
     settings = Settings.model_validate(
         {"lake": {"path": folder}, "event": {"key": "gamer"}, "gold": {"aggregates": columns}}
     )
-    gold = GoldTables(OpenLake.of(open_lake(Path(folder)), settings), GoldSpec.of(settings))
+    gold = GoldTables(OpenLake.of(open_lake(Path(folder)), settings), GoldSpec.all_of(settings)[0])
     for number, rows in enumerate(parts, 1):
         gold.merge("a", part_of(rows), number)
     assert gold.cursor("a") == len(parts)
@@ -91,3 +93,43 @@ def test_what_is_folded_is_the_aggregate_of_all(tmp_path: Path) -> None:
     }
     assert found["x"]["sum_decimal"] == "Decimal('3.75')"
     assert (found[None]["count"], found["new"]["count"]) == ("2", "3")
+
+
+KEY_VALUES = st.tuples(st.sampled_from(["x", "y", "", None]), st.sampled_from([0, 1, -1, None]))
+
+
+@pytest.mark.parametrize("key", [("a", "b"), ("b",), ()])
+@given(st.lists(st.dictionaries(KEY_VALUES, st.integers(1, 9), max_size=6), min_size=1, max_size=4))
+@hypothesis_settings(deadline=None)
+def test_keys_of_several_columns_or_none(key: tuple[str, ...], parts: list[dict[Any, int]]) -> None:
+    declared = {"n": Aggregate(function="count"), "most": Aggregate(function="max", field="v")}
+    spec, total = GoldSpec(key, "t", declared), dict[Any, list[int]]()
+    columns = pa.schema([("a", pa.string()), ("b", pa.int64()), ("n", pa.int64()), ("most", pa.int64())])
+    columns = pa.schema([field for field in columns if field.name in (*key, "n", "most")])
+    rows = columns.empty_table()
+    for part in parts:
+        own: dict[Any, int] = {}
+        for values, number in part.items():
+            own[tuple(dict(zip("ab", values, strict=True))[name] for name in key)] = number
+        made = {name: [values[at] for values in own] for at, name in enumerate(key)}
+        rows = fold(rows, pa.table(made | {"n": [1] * len(own), "most": list(own.values())}, columns), spec)
+        for values, number in own.items():
+            total.setdefault(values, []).append(number)
+    found = {tuple(row[name] for name in key): (row["n"], row["most"]) for row in rows.to_pylist()}
+    assert len(found) == rows.num_rows
+    assert found == {values: (len(numbers), max(numbers)) for values, numbers in total.items()}
+
+
+def test_a_session_replaces_those_of_its_key() -> None:
+    spec = GoldSpec(("k",), "t", {"n": Aggregate(function="count")}, window=Window(gap="1 h"))
+    kind = pa.timestamp("us", "UTC")
+    columns = pa.schema(
+        [("k", pa.string()), ("window_start", kind), ("window_end", kind), ("n", pa.int64()), ("_watermark", kind)]
+    )
+
+    def sessions(*rows: tuple[str, int, int]) -> pa.Table:
+        made = ({"k": k, "window_start": at, "window_end": at, "n": n, "_watermark": at} for k, at, n in rows)
+        return pa.Table.from_pylist(list(made), columns)
+
+    old, part = sessions(("a", 1, 1), ("a", 5, 1), ("b", 1, 1)), sessions(("a", 1, 3), ("c", 2, 1))
+    assert fold(old, part, spec).sort_by("k") == sessions(("a", 1, 3), ("b", 1, 1), ("c", 2, 1))

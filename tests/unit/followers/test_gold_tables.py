@@ -31,7 +31,7 @@ def open_gold(folder: Path, function: str = "count", every: int = 50) -> GoldTab
             "gold": {"aggregates": aggregates},
         }
     )
-    return GoldTables(OpenLake.of(open_lake(folder), settings), GoldSpec.of(settings))
+    return GoldTables(OpenLake.of(open_lake(folder), settings), GoldSpec.all_of(settings)[0])
 
 
 def part(**counts: int) -> pa.Table:

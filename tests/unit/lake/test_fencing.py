@@ -174,7 +174,7 @@ def test_the_number_of_a_takeover_stays_taken_however_many_units_follow(
     again = Manifests(new.lake)
     again.forget(keep=0, needed_from=again.last)  # another process knows no kinds yet
     assert again.numbers() == [4, 7]
-    layout = new.settings.tables.layout
+    layout = new.settings.layout
     assert inventory.examine(new.lake, again, new.opened.units.committer, layout) == []
     blind(old, monkeypatch)
     with pytest.raises(LeaseLost, match="another process has committed a unit"):
@@ -188,7 +188,7 @@ def test_missing_manifests_behind_those_that_stay_are_still_named(two: tuple[Sma
     manifests = new.opened.units.manifests
     manifests.forget(keep=3, needed_from=manifests.last)
     new.lake.storage.delete(f"{Lake.manifests}/{7:012d}.json")
-    found = inventory.examine(new.lake, manifests, new.opened.units.committer, new.settings.tables.layout)
+    found = inventory.examine(new.lake, manifests, new.opened.units.committer, new.settings.layout)
     assert [one.what for one in found] == ["manifests 7 to 7 are missing"]
 
 
@@ -263,7 +263,7 @@ def play_entry(lake: Lake, name: str, version: int) -> None:
 def gold_of(lake: SmallLake) -> GoldTables:
     aggregates = {"n": {"function": "count", "field": "x"}}
     known = lake.settings.model_dump() | {"event": {"key": "gamer"}, "gold": {"aggregates": aggregates}}
-    return GoldTables(lake.opened, GoldSpec.of(type(lake.settings).model_validate(known)))
+    return GoldTables(lake.opened, GoldSpec.all_of(type(lake.settings).model_validate(known))[0])
 
 
 def part(kind: pa.DataType, **counts: int) -> pa.Table:

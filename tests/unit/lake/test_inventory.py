@@ -42,7 +42,7 @@ def take(lake: Lake, count: int, tables: list[str] = TABLES, finish: bool = True
 
 def examine(lake: Lake) -> list[Problem]:
     opened = open_again(lake)
-    return inventory.examine(lake, opened.units.manifests, opened.units.committer, opened.settings.tables.layout)
+    return inventory.examine(lake, opened.units.manifests, opened.units.committer, opened.settings.layout)
 
 
 def copy_of(path: Path) -> Path:

@@ -20,7 +20,7 @@ from spark_app.lake.delta.problems import refuse
 from spark_app.lake.files.local import LocalStorage
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError, UnreachableError
-from spark_app.model.table_names import TableNames
+from spark_app.model.table_names import GOLD, TableNames
 from spark_app.settings.storing import LakeSettings
 from tests.chaos import mount
 from tests.chaos.commits import cut_often, gold_of, open_all
@@ -188,13 +188,13 @@ def test_gold_beyond_repair_is_computed_anew(tmp_path: Path, capsys: pytest.Capt
     lake = open_lake(tmp_path)
     take(lake, 2).close()
     lake.path("silver_a_events").rename(lake.path("gold_a_player_agg"))
-    lake.path(lake.gold).write_text("{}")
+    lake.path(lake.gold_state(GOLD)).write_text("{}")
     synced = DurabilityMark(lake)
     synced.sync(["gold_a_player_agg"])
     (lake.path(delta_log.log_key("gold_a_player_agg")) / f"{1:020d}.json").unlink()
     open_committer(lake)
     assert "the app recomputes gold" in capsys.readouterr().err
-    assert (lake.tables(), lake.path(lake.gold).exists()) == (["bronze_events"], False)
+    assert (lake.tables(), lake.path(lake.gold_state(GOLD)).exists()) == (["bronze_events"], False)
     assert "gold_a_player_agg" not in DurabilityMark(lake).versions
 
 

@@ -110,7 +110,7 @@ def test_gold_of_large_keys_and_nan_is_found(tmp_path: Path, monkeypatch: pytest
     settings = Settings.model_validate(
         {"lake": {"path": str(tmp_path)}, "event": {"key": "gamer"}, "gold": {"aggregates": aggregates}}
     )
-    gold = GoldTables(OpenLake.of(open_lake(tmp_path), settings), GoldSpec.of(settings))
+    gold = GoldTables(OpenLake.of(open_lake(tmp_path), settings), GoldSpec.all_of(settings)[0])
     for number, unit in enumerate(UNITS, 1):
         gold.merge("a", unit.select(["row", "u", "d"]).rename_columns(["row", "gamer", "d"]), number)
     assert lost(tmp_path / GOLD) == []

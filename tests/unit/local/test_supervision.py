@@ -94,16 +94,12 @@ def without_setpriv(folder: Path) -> str:
 def sleeping(folder: Path) -> list[int]:
     """Processes of the program of `folder` that are there."""
     own = Path(folder / "state" / "run" / "kafka.json").resolve()
-    return [
-        process.pid
-        for process in psutil.process_iter()
-        if process.status() != psutil.STATUS_ZOMBIE and marks(process) == str(own)
-    ]
+    return [process.pid for process in psutil.process_iter() if marks(process) == str(own)]
 
 
 def marks(process: psutil.Process) -> str | None:
-    with contextlib.suppress(psutil.Error):
-        return process.environ().get(MARK)
+    with contextlib.suppress(psutil.Error):  # it may end between two questions
+        return process.environ().get(MARK) if process.status() != psutil.STATUS_ZOMBIE else None
     return None
 
 

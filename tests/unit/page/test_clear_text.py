@@ -76,7 +76,7 @@ def test_hidden_text_is_only_in_the_records(tmp_path: Path, capfd: pytest.Captur
     events.call()
     lake.fold("_landed_at")
     lake.units.check_expectations()
-    status = Status(lake.lake, lake.settings.tables.layout)
+    status = Status(lake.lake, lake.settings.layout)
     status.running()
     verdict = lake.audit()
     assert verdict.clean, verdict.faults()

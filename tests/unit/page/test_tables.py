@@ -252,11 +252,11 @@ def test_the_texts_for_other_tools_read_the_table(tmp_path: Path, capsys: pytest
 
 def test_each_table_has_its_layer_and_neighbours() -> None:
     assert Layer.of(LAYOUT, UNO) == Layer("silver", "uno")
-    assert Layer.of(LAYOUT, "gold_uno_player_agg") == Layer("gold", "uno")
+    assert Layer.of(LAYOUT, "gold_uno_player_agg") == Layer("gold", "uno", "gold_uno_player_agg")
     assert Layer.of(LAYOUT, "deferred_events") == Layer("deferred")
     assert Layer.of(LAYOUT, "other") == Layer("table")
     assert Layer("silver", "uno").neighbours(LAYOUT) == (["bronze_events"], ["gold_uno_player_agg"])
-    assert Layer("gold", "uno").neighbours(LAYOUT) == ([UNO], [])
+    assert Layer("gold", "uno", "gold_uno_player_agg").neighbours(LAYOUT) == ([UNO], [])
 
 
 def test_a_table_in_trouble_names_the_command_that_helps(lake: Lake) -> None:
@@ -266,7 +266,7 @@ def test_a_table_in_trouble_names_the_command_that_helps(lake: Lake) -> None:
     made = write_status(lake, at=time.time(), paused={"uno": pause}, gold_failed=gold)
     (lake.root / lake.status).write_text(json.dumps(made | {"tables": tables}))
     observed = Observations(lake)
-    silver, failed = Layer("silver", "uno"), Layer("gold", "uno")
+    silver, failed = Layer("silver", "uno"), Layer("gold", "uno", "gold_uno_player_agg")
     assert figures(observed, LAYOUT, silver)["rows"] == "9"
     assert figures(observed, LAYOUT, failed) == {"rows": "3", "gold": "failed"}
     assert "17 rows wait: the record t/0@12 fails the expectation small" in trouble(observed, silver, UNO)

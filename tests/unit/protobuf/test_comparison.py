@@ -18,7 +18,7 @@ from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.protobuf.schemas.registry import Registry, Subjects
 from spark_app.protobuf.schemas.resolver import SchemaResolver, limits_of
 from spark_app.settings.connections import RegistrySettings
-from spark_app.settings.models import Schemas, Tables
+from spark_app.settings.models import Schemas, Settings
 from spark_app.units.driver.status import Status, StatusSources
 from tests.support.answers import Answers
 from tests.support.protos import PROTO3
@@ -337,10 +337,10 @@ def test_the_status_counts_warnings_and_shows_the_newest(answers: Answers, tmp_p
     schemas.resolve_new([11, 12, 13])
     step(schemas)
     sources = StatusSources(parts=lambda: {"schema_warnings": schemas.ledger.warnings()})
-    status = Status(Lake(tmp_path), Tables().layout, sources)
+    status = Status(Lake(tmp_path), Settings().layout, sources)
     assert "schemas " not in "\n".join(status_lines(status.value))
     status.end("stopped", None)
-    lines = status_lines(Status(Lake(tmp_path), Tables().layout).value)
+    lines = status_lines(Status(Lake(tmp_path), Settings().layout).value)
     at = lines.index("schemas     2 warnings about new versions, see `protolake schemas`")
     assert lines[at + 1].strip().startswith(f"v3 of {SUBJECT}: field points was renamed to total: ")
     assert lines[at + 2].strip().startswith(f"v2 of {SUBJECT}: field score was renamed to points: ")

@@ -113,7 +113,7 @@ def test_it_is_told_once_for_each_schema_and_the_audit_agrees(
     schemas = [compile_text(PROTO3 + EVENT, schema_id=number) for number in (7, 8)]
     lake = SmallLake(tmp_path / "lake", *schemas)
     for _ in range(2):  # two runs of the app
-        status = Status(lake.lake, lake.settings.tables.layout)
+        status = Status(lake.lake, lake.settings.layout)
         for number in (7, 7, 8):
             first = lake.ends.get(0, 0)
             report = lake.take(batch_of([frame(number, b"\x0a\x01o"), frame(number, GROUP)], first=first))

@@ -16,6 +16,7 @@ from spark_app.lake.delta.manifest import Manifest
 from spark_app.lake.delta.problems import Problem
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
+from spark_app.model.table_names import GOLD
 from spark_app.recovery import doctor
 from spark_app.recovery.requests import pending
 from spark_app.settings.models import Settings
@@ -165,13 +166,13 @@ def test_a_broken_file_of_silver_is_removed_and_rebuilt(lake: Lake, how: str, mo
 
 def test_gold_with_a_broken_file_is_made_anew(lake: Lake) -> None:
     shutil.copytree(lake.path("silver_a_events"), lake.path("gold_a_player_agg"))
-    lake.path(lake.gold).write_text("{}")
+    lake.path(lake.gold_state(GOLD)).write_text("{}")
     cut(last_file(lake, "gold_a_player_agg"))
     assert len(wrong(lake)) == 1
     list(doctor.repair(lake, settings_of(lake)))
     assert wrong(lake) == []
     assert not lake.path("gold_a_player_agg").exists()
-    assert not lake.path(lake.gold).exists()
+    assert not lake.path(lake.gold_state(GOLD)).exists()
 
 
 def test_a_log_that_the_power_tore_is_mended(lake: Lake) -> None:

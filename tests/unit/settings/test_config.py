@@ -172,7 +172,7 @@ def test_routing_value_cannot_become_one_of_our_own_folders(tmp_path: Path, silv
     desk = table_desk(open_lake(tmp_path / "lake"))
     desk.admit({value: ["M"]})
     own = {settings.tables.bronze, settings.tables.quarantine, settings.tables.deferred, "_protolake"}
-    assert own.isdisjoint(settings.tables.layout.silver_of(name) for name in desk.admitted.values())
+    assert own.isdisjoint(settings.layout.silver_of(name) for name in desk.admitted.values())
 
 
 def test_allowed_value_is_allowed_as_it_is_written(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from spark_app.followers.gold.plan import Planner
 from spark_app.followers.gold.spec import GoldSpec
 from spark_app.lake.files.state_files import read_durable, write_quickly
 from spark_app.model.errors import ConfigurationError
-from spark_app.settings.models import Gold
+from spark_app.settings.gold import Gold
 from spark_app.tables.fixed_settings import check_fixed_settings
 from tests.support.answers import Answers
 from tests.support.games import Game
@@ -148,7 +148,7 @@ SCORES = [
 
 
 def planned(game: Game) -> pa.Schema:
-    spec = GoldSpec.of(game.lake.settings)
+    spec = GoldSpec.all_of(game.lake.settings)[0]
     planner = Planner(game.lake.opened, spec, None)  # type: ignore[arg-type]
     return planner._fields()["uno"]
 
@@ -168,7 +168,7 @@ def test_gold_names_its_key_and_fields_by_either_name(answers: Answers, tmp_path
     ]
     wanted = tuple(Aggregate(name, "max", name) for name in ("points", "score"))
     grouping, files = (
-        Grouping("gamer", wanted, fields),
+        Grouping(("gamer",), wanted, fields),
         game.lake.opened.units.committer.tables.files("silver_uno_events"),
     )
     found = grouping.finish(grouping.reduce(game.lake.lake.storage, files))
@@ -201,7 +201,7 @@ def test_gold_is_made_anew_when_a_name_gets_another_column(answers: Answers, tmp
         for name, more in (("score", ""), ("points", ""), ("total", ""), ("total", "int64 points = 4;"))
     ]
     game = Game(answers, tmp_path, *versions, rename="alias", gold={"aggregates": GOLD})
-    spec, digests = GoldSpec.of(game.lake.settings), []
+    spec, digests = GoldSpec.all_of(game.lake.settings)[0], []
     for version, name in ((1, "score"), (2, "points"), (4, "total")):
         game.send(version, {"game_name": "uno", "gamer_id": "g", name: 1})
         digests.append(spec.digest(planned(game)))
@@ -210,7 +210,8 @@ def test_gold_is_made_anew_when_a_name_gets_another_column(answers: Answers, tmp
 
 
 def test_a_table_without_aliases_has_the_gold_spec_of_before() -> None:
-    spec = GoldSpec("k", "t", Gold(aggregates={"m": {"function": "max", "field": "t"}}).columns)  # type: ignore[dict-item]
+    spec = GoldSpec(("k",), "t", Gold(aggregates={"m": {"function": "max", "field": "t"}}).columns)  # type: ignore[dict-item]
     columns = pa.schema([("k", pa.string()), ("t", pa.int64())])
-    fields, missing = spec.fields(lambda name: ((name,), columns.field(name)))
-    assert (str(fields), missing) == ("k: string\nt: int64", [])
+    fields, missing = spec.fields(lambda name: ((name,), columns.field(name)), columns, {})
+    assert fields is not None
+    assert (str(fields), missing) == ("k: string\nt: int64", {})

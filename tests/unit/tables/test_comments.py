@@ -314,7 +314,7 @@ def test_a_table_has_not_more_text_than_the_limit(tmp_path: Path, monkeypatch: p
 
 def test_gold_has_comments_of_the_app_also_after_all_rows_were_replaced(tmp_path: Path) -> None:
     lake = Commented(tmp_path)
-    gold = GoldTables(lake.opened, GoldSpec.of(lake.settings))
+    gold = GoldTables(lake.opened, GoldSpec.all_of(lake.settings)[0])
     moment = pa.array([0], pa.timestamp("us", "UTC"))
     part = pa.table({"gamer_id": ["a"], "session_count": [1], "min_timestamp": moment, "max_timestamp": moment})
     for step in range(2):

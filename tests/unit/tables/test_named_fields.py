@@ -70,7 +70,7 @@ def gold(root: Path, name: str, said: Errors, event: dict[str, Any], aggregates:
 
 def read_by_gold(lake: SmallLake, name: str) -> tuple[tuple[str, ...], tuple[str, ...], str]:
     """The paths that a name means to gold and to the audit, () = no field; and what status and log say of it."""
-    spec, lacking = GoldSpec.of(lake.settings), dict[str, str]()
+    spec, lacking = GoldSpec.all_of(lake.settings)[0], dict[str, str]()
     found = Planner(lake.opened, spec, None)._fields_of("uno", lacking)  # type: ignore[arg-type]
     said = lacking.get(f"{spec.setting_of(name)} in silver_uno_events", "")
     snapshot = Snapshot.read(lake.settings, 10)

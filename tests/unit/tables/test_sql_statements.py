@@ -11,12 +11,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_app.tables.expectations.checks import check_columns
-from spark_app.tables.sql import statements
+from spark_app.tables.sql import engine, statements
 from spark_app.tables.sql.engine import connection, failures
 from spark_app.tables.sql.statements import MOMENT, write_in_hours
 from tests.support.examples import examples
 
 EDGE = 2**63 - 1
+
+
+@pytest.fixture(autouse=True)
+def _alone() -> None:
+    """Without the statements of other tests, of which the oldest would make room."""
+    engine._statements.cache_clear()
+    connection.cache_clear()
 
 
 def _views() -> set[str]:

@@ -187,7 +187,7 @@ def test_a_takeover_before_the_first_unit_is_no_lost_ledger(address: StorageAddr
     assert [
         problem
         for problem in inventory.examine(
-            lake.lake, lake.opened.units.manifests, lake.opened.units.committer, lake.settings.tables.layout
+            lake.lake, lake.opened.units.manifests, lake.opened.units.committer, lake.settings.layout
         )
         if problem.fatal
     ] == []

@@ -67,7 +67,7 @@ def test_the_bounds_are_those_of_the_years(factor: int) -> None:
 
 def test_an_age_is_never_that_of_the_future_and_never_that_of_no_time(tmp_path: Path) -> None:
     lake = SmallLake(tmp_path / "lake", EVENT)
-    status = Status(lake.lake, lake.settings.tables.layout)
+    status = Status(lake.lake, lake.settings.layout)
     status.batch_done(1, lake.take(sent(lake, [-1])), 0.1)
     assert status.value["age_s"] is None
     status.batch_done(2, lake.take(sent(lake, [NANOSECONDS])), 0.1)

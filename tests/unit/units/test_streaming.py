@@ -62,7 +62,7 @@ def streaming(root: Path, first: int | None = 0, kafka: KafkaSettings | None = N
     unit = ingest_unit(lake, 1, {"bronze_events": pa.table({"x": range(5)})}, records=5)
     opened.units.manifests.commit(unit)
     opened.units.committer.apply(unit)
-    status, stop = Status(lake, opened.settings.tables.layout), threading.Event()
+    status, stop = Status(lake, opened.settings.layout), threading.Event()
     disk = DiskSpaceGuard(lake, 1, status, stop)
     run = RunContext(status, disk, stop, threading.Lock())
     ingest = Ingest(opened, None, run, None)  # type: ignore[arg-type]

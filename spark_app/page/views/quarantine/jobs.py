@@ -99,7 +99,7 @@ class OpenRows:
     """
 
     def __init__(self, lake: Lake, settings: Settings):
-        layout = settings.tables.layout
+        layout = settings.layout
         there = [table for table in (layout.quarantine, layout.resolved) if lake.has_table(table)]
         self.exist = layout.quarantine in there
         if not self.exist:
@@ -131,7 +131,7 @@ def history(lake: Lake, settings: Settings, span: str) -> dict[str, Any]:
     length, bar = SPANS[span]
     last = int(time.time()) // bar * bar
     bars = range(last - length + bar, last + 1, bar)
-    table = settings.tables.layout.events
+    table = settings.layout.events
     if not lake.has_table(table):
         return {"causes": {}, "rules": {}}
     con = connect()

@@ -33,8 +33,10 @@ def one_query(lake: Lake, settings: Settings, sql: str) -> dict[str, Any]:
     """
     if len(sql) > LONGEST_SQL:
         return {"failed": f"the SQL has more than {amount(LONGEST_SQL)} characters"}
+    tables = lake.tables()
+    views = settings.views(tables)
     try:
-        names = names_in(sql, lake.tables())
+        names = names_in(sql, [*tables, *views.sources])
     except Refused as refused:
         return {"failed": _words(refused.__cause__ or refused)}
     concealed = sorted(set(names) & hidden_tables(lake, settings))
@@ -42,7 +44,7 @@ def one_query(lake: Lake, settings: Settings, sql: str) -> dict[str, Any]:
         return {"failed": hidden_text(concealed[0])}
     con = connect()
     try:
-        open_tables(con, lake, names)
+        open_tables(con, lake, names, views)
         began = time.monotonic()
         con.execute(sql)
         return _result(con) | {"seconds": time.monotonic() - began}

@@ -197,6 +197,10 @@ def examples(tables: Sequence[str], layout: TableNames) -> dict[str, str]:
             f"SELECT date_trunc('minute', _landed_at) AS landed, count(*) AS rows\nFROM {spelled(silver)}\n"
             "GROUP BY 1\nORDER BY 1"
         )
+        found["Rows of all tables"] = (
+            "SELECT _table, count(*) AS rows, max(_landed_at) AS newest\nFROM silver_all\nGROUP BY ALL\n"
+            "ORDER BY rows DESC"
+        )
     if layout.events in tables:
         found["Failing expectations"] = (
             "SELECT details->>'$.rule' AS expectation, \"table\", "

@@ -38,7 +38,7 @@ def run_history(
         their records; `minutes` of the last hour: (minute, kind of unit, units, records, seconds, most seconds);
         `steps` of the last hour: (minute, step, seconds); `newest` and `slowest` units. Empty if there is no table.
     """
-    table = settings.tables.layout.events
+    table = settings.layout.events
     if not lake.has_table(table):
         return {"events": [], "sums": {}, "minutes": [], "steps": [], "newest": [], "slowest": []}
     con = connect()

@@ -65,7 +65,7 @@ def _kept_out(lake: Lake, settings: Settings) -> dict[str, int] | None:
     from spark_app.page.views.quarantine.jobs import OpenRows
 
     try:
-        counts = Counter(_waiting(lake, settings.tables.layout.deferred))
+        counts = Counter(_waiting(lake, settings.layout.deferred))
         rows = OpenRows(lake, settings)
         if rows.exist:
             what = f"coalesce({rows.column('schema_guid')}, q.schema_id::VARCHAR), count(*)"

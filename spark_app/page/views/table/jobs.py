@@ -138,7 +138,7 @@ def _what(commit: dict[str, Any]) -> str:
 
 def _expectations(lake: Lake, settings: Settings, table: str, files: list[File]) -> list[dict[str, str]]:
     """The expectations of the settings for a silver table, and those of its newest rows: also those in the .proto."""
-    layout = settings.tables.layout
+    layout = settings.layout
     if not layout.is_silver(table):
         return []
     found = {rule.name: vars(rule) for rule in expectations_of_table(settings.expectations, layout.name_of(table))}
@@ -237,7 +237,7 @@ def _shortened(name: str, kind: str) -> str:
 
 def expectation_rates(lake: Lake, settings: Settings, table: str) -> dict[str, list[tuple[float, int, int]]]:
     """Expectation -> (seconds since 1970, rows that passed, rows that failed), oldest first."""
-    events = settings.tables.layout.events
+    events = settings.layout.events
     if not lake.has_table(events):
         return {}
     opened = open_table(lake, events)

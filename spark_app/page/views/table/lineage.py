@@ -25,7 +25,7 @@ def lineage(lake: Lake, settings: Settings, table: str) -> dict[str, Any]:
         "columns": name -> {"made", "numbers", "versions"}, texts of the newest rows; "messages": the message types of
         the rows.
     """
-    if table not in lake.tables() or table == settings.tables.layout.events:
+    if table not in lake.tables() or table == settings.layout.events:
         return {"columns": {}, "messages": []}
     own = LakeGraph(settings)
     graph = own.of(table, _newest(lake, settings, table))
@@ -42,11 +42,10 @@ def lineage(lake: Lake, settings: Settings, table: str) -> dict[str, Any]:
 
 def _newest(lake: Lake, settings: Settings, table: str) -> RowOrigins:
     """The definition of the newest rows, by the bounds of their file: no row is read."""
-    layout = settings.tables.layout
+    layout = settings.layout
     silver = table
     if layout.is_gold(table):
-        before, after = layout.gold.split("{name}")
-        silver = layout.silver_of(table.removeprefix(before).removesuffix(after))
+        silver = layout.silver_of(layout.gold_name_of(table))
     if not lake.has_table(silver):
         return RowOrigins()
     files = files_of(open_table(lake, silver), silver)

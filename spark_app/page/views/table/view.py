@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from nicegui import ui
 
-from spark_app.model.table_names import TableNames
+from spark_app.model.table_names import GOLD, TableNames
 from spark_app.page import charts
 from spark_app.page.context import PageContext, live
 from spark_app.page.format import ago, amount, per_second, seconds, size, utc
@@ -275,10 +275,12 @@ class Layer:
     Attributes:
         kind: bronze, silver, gold, quarantine, deferred, dropped, replayed, lost, events, or "table" if none of them.
         name: the routing name of silver and gold; "" for the others.
+        table: the gold table.
     """
 
     kind: str
     name: str = ""
+    table: str = ""
 
     @staticmethod
     def of(layout: TableNames, table: str) -> Layer:
@@ -296,14 +298,14 @@ class Layer:
         if layout.is_silver(table):
             return Layer("silver", layout.name_of(table))
         if layout.is_gold(table):
-            return Layer("gold", layout.gold_name_of(table))
+            return Layer("gold", layout.gold_name_of(table), table)
         return Layer("table")
 
     def neighbours(self, layout: TableNames) -> tuple[list[str], list[str]]:
         """(tables that it comes from, tables that come from it); of bronze the silver tables are left out."""
         several: dict[str, tuple[list[str], list[str]]] = {
             "bronze": ([], [layout.quarantine, layout.deferred, layout.dropped]),
-            "silver": ([layout.bronze], [layout.gold_of(self.name)]),
+            "silver": ([layout.bronze], layout.all_gold_of(self.name)),
             "gold": ([layout.silver_of(self.name)], []),
             "quarantine": ([layout.bronze], [layout.resolved]),
             "deferred": ([layout.bronze], []),
@@ -331,8 +333,9 @@ def figures(observed: Observations, layout: TableNames, layer: Layer) -> dict[st
                 "new rows": ago(observed.silent_s(layer.name)),
             }
         case "gold":
-            rows = {"rows": amount(reading.each("tables", "gold").get(layer.name))}
-            return rows | {"gold": gold_state(reading, layout, layer.name)}
+            more = reading.counts("gold_rows").get(layer.table)
+            count = reading.each("tables", "gold").get(layer.name) if layout.gold_kind(layer.table) == GOLD else more
+            return {"rows": amount(count), "gold": gold_state(reading, layout, layer.table)}
         case "quarantine":
             return {"open records": amount(sum(reading.counts("quarantine").values()))}
         case "deferred":

@@ -1,0 +1,20 @@
+"""Gold tables of all kinds over the events of the demo."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+COUNT = {"function": "count"}
+KINDS: dict[str, dict[str, Any]] = {
+    "hourly": {"window": {"size": "1 hour", "slide": "30 minutes"}, "aggregates": {"n": COUNT}},
+    "devices": {
+        "key": ["device_id", "gamer_id"],
+        "where": "col_custom_1 IS NOT NULL",
+        "aggregates": {"n": COUNT, "last": {"function": "max"}},
+    },
+    "about": {"aggregates": {"devices": {"function": "distinct", "field": "device_id", "approximate": True}}},
+    "sessions": {"window": {"gap": "30 minutes"}, "aggregates": {"n": COUNT}, "interval_s": 5.0},
+    "whole": {"key": [], "aggregates": {"gamers": {"function": "distinct", "field": "gamer_id"}}, "interval_s": 5.0},
+}
+AS_SETTING = {"GOLD__TABLES": json.dumps(KINDS)}
