@@ -1,8 +1,8 @@
 """Measures the CPU time of a trigger with few records or none, compared with the app at an earlier commit.
 
-Each run is a process with its own lake: it ingests a few records, settles, and then its topic gets records at a steady
-rate. CPU time is that of driver, JVM, workers and of children that live for milliseconds, by the kernel's accounting;
-broker and producer are not included. The sides take turns.
+Each run is a process with its own lake and topic: it ingests a few records, settles, and then its topic gets records at
+a steady rate. CPU time is that of driver, JVM, workers and of children that live for milliseconds, by the kernel's
+accounting; broker and producer are not included. The sides take turns.
 """
 
 from __future__ import annotations
@@ -71,24 +71,27 @@ def run(options: Options) -> Result:
     """Measure and print."""
     sides = (Side(APP), *options.against)
     with open_servers() as (folder, kafka, registry):
-        topics.fill(kafka.bootstrap, registry.url, TOPIC, Shape(WARM_RECORDS))
         apps = {side: App.of(side, folder) for side in sides}
         turns = [side for _ in range(options.rounds) for side in sides]
-        runs = [_measure(folder / "lake", kafka, registry, side, apps[side], options) for side in turns]
+        runs = [
+            _measure(folder / "lake", kafka, registry, side, apps[side], options, f"{TOPIC}_{number}")
+            for number, side in enumerate(turns)
+        ]
     headers = ["side", "ms of CPU a trigger", "driver", "JVM", "workers", "children"]
     result.show(headers, [[*one.found().values()] for one in runs])
     details = {"seconds": options.seconds, "rate": options.rate, "runs": [one.found() for one in runs]}
     return Result(list(_figures(runs, options)), details)
 
 
-def _measure(lake: Path, kafka: Kafka, registry: Registry, side: Side, app: App, options: Options) -> Run:
-    settings = app.settings(lake, kafka.bootstrap, registry.url) | {"PROTOLAKE_KAFKA__TOPIC": TOPIC}
+def _measure(lake: Path, kafka: Kafka, registry: Registry, side: Side, app: App, options: Options, topic: str) -> Run:
+    topics.fill(kafka.bootstrap, registry.url, topic, Shape(WARM_RECORDS))
+    settings = app.settings(lake, kafka.bootstrap, registry.url) | {"PROTOLAKE_KAFKA__TOPIC": topic}
     log = lake.with_suffix(".log")
     with usage.meter() as meter, log.open("w") as output:
         process = spawn(["-m", "spark_app", "run"], settings, output, output, app.root, meter)
         try:
             _settle(process, lake, log)
-            with _records(kafka, registry, options):
+            with _records(kafka, registry, options, topic):
                 made = _watch(meter, process, side, options)
             if process.poll() is not None:
                 raise LocalError(f"{side} has ended: {last_line(log)}", process.returncode or WRONG)
@@ -100,13 +103,13 @@ def _measure(lake: Path, kafka: Kafka, registry: Registry, side: Side, app: App,
 
 
 @contextlib.contextmanager
-def _records(kafka: Kafka, registry: Registry, options: Options) -> Iterator[None]:
+def _records(kafka: Kafka, registry: Registry, options: Options, topic: str) -> Iterator[None]:
     """Records at the rate, until the end."""
     if not options.rate:
         yield
         return
     shape = json.dumps(Shape(WARM_RECORDS).found())
-    sender = ["-m", "scripts.benches.steady", kafka.bootstrap, registry.url, TOPIC, shape, str(options.rate)]
+    sender = ["-m", "scripts.benches.steady", kafka.bootstrap, registry.url, topic, shape, str(options.rate)]
     producer = spawn(sender, {}, subprocess.DEVNULL)
     try:
         yield
