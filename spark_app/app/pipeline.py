@@ -27,7 +27,6 @@ from spark_app.app.settings_check import field_faults
 from spark_app.followers.events.settings_event import keep_settings, settings_event
 from spark_app.followers.events.spool import EventLog
 from spark_app.followers.gold.aggregate import Aggregator
-from spark_app.followers.gold.spec import GOLD_FOLLOWER
 from spark_app.followers.registry import FOLLOWERS, FollowerContext
 from spark_app.followers.runner import FollowerRunner, Followers
 from spark_app.lake.delta import inventory
@@ -39,7 +38,7 @@ from spark_app.model.catalog import Catalog
 from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
 from spark_app.model.events import Event
 from spark_app.model.log import log
-from spark_app.model.table_names import GOLD
+from spark_app.model.table_names import GOLD, gold_follower
 from spark_app.protobuf.schemas.ledger_text import SchemaEvents
 from spark_app.protobuf.schemas.registry import NoRegistry, RegistryAccessDenied, RegistryUnreachable
 from spark_app.protobuf.schemas.resolver import RETRY_WAIT_S
@@ -128,8 +127,8 @@ class Pipeline:
             self._disk.retry(self.lake.prepare)
             self._disk.retry(self.life.take_lease)
             failpoints.arm(self.lake.root)
-            kinds = [GOLD_FOLLOWER, *(f"{GOLD_FOLLOWER}.{kind}" for kind in self._settings.gold.tables)]
-            self.life.begin({"ingest": self._sign} | {name: partial(self._gold_progress, name) for name in kinds})
+            followers = map(gold_follower, (GOLD, *self._settings.gold.tables))
+            self.life.begin({"ingest": self._sign} | {name: partial(self._gold_progress, name) for name in followers})
             self._disk.retry(self._emit_start)
             self._disk.retry(lambda: temporary_folders.renew(self.lake))
             self._opened = self._disk.retry(self._open_lake)

@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.audit.gold_rows import CREDIBLE, GoldRows
+from spark_app.audit.gold_rows import CREDIBLE, WATERMARK, GoldRows
 from spark_app.audit.snapshot import Snapshot, Table
 from spark_app.audit.verdict import GOLD as GOLD_ROWS
 from spark_app.audit.verdict import Verdict
+from spark_app.model.gold_functions import STATE
 from spark_app.model.table_names import GOLD
 from spark_app.settings.gold import Aggregate, GoldTable
 from spark_app.tables.sql.names import columns_in
@@ -57,10 +58,10 @@ def check_gold(snapshot: Snapshot, verdict: Verdict) -> None:
     """Check the gold tables of every silver table that has what they need."""
     settings = snapshot.settings
     usual = GoldTable(aggregates=settings.gold.columns)
+    due = {snapshot.layout.silver_of(name): name for name in set(snapshot.names.values())}
     for kind, own in {GOLD: usual, **settings.gold.tables}.items():
         needed = [*own.keys(settings.event.key), *([settings.event.time] if own.window else [])]
         needed += columns_in(own.where) if own.where else ()
-        due = {snapshot.layout.silver_of(name): name for name in set(snapshot.names.values())}
         for silver_name, name in sorted(due.items()):
             silver, gold_name = snapshot.tables.get(silver_name), snapshot.layout.gold_of(name, kind)
             if silver is not None and all(snapshot.path_of(silver, field) for field in needed):
@@ -93,10 +94,10 @@ def _check_table(
     if own.window and not pa.types.is_timestamp(_type_at(silver, time_path)):
         return None
     rows = GoldRows(snapshot, silver, key, own, set(fields.values()) - {""})
-    aggregates, watermark = dict(own.aggregates), "_watermark"
+    aggregates = dict(own.aggregates)
     if own.window:
-        aggregates[watermark], fields[watermark] = Aggregate(function="max"), CREDIBLE
-    sketches = {f"_sketch_{column}" for column, one in aggregates.items() if one.approximate}
+        aggregates[WATERMARK], fields[WATERMARK] = Aggregate(function="max"), CREDIBLE
+    sketches = {f"{STATE}{column}" for column, one in aggregates.items() if one.approximate}
     if gold is not None and set(gold.schema.names) != {*rows.group, *aggregates, *sketches}:
         return verdict.note(OTHER_COLUMNS)
     expected: dict[Any, dict[str, Any]] = {tuple(map(_key, values)): {} for values in rows.keys}
@@ -144,8 +145,8 @@ def _compare(
             verdict.add(GOLD_ROWS, name, [_text(value)], ", ".join(wrong))
 
 
-def _text(key: Any) -> str:
-    return ", ".join(map(str, key)) if isinstance(key, tuple) else str(key)
+def _text(key: tuple[Any, ...]) -> str:
+    return ", ".join(map(str, key))
 
 
 def _counted(part: pa.Table) -> Iterator[tuple[Any, int]]:

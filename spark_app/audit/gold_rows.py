@@ -12,13 +12,14 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from spark_app.audit.snapshot import Snapshot, Table
+from spark_app.model.gold_functions import WINDOW_COLUMNS
 from spark_app.settings.gold import GoldTable, Window
 from spark_app.tables.sql.engine import failures
 from spark_app.tables.sql.names import columns_in
 
 MICROS = 1_000_000
 TIME, KAFKA, LANDED, CREDIBLE = "*time", "*kafka", "*landed", "*credible"
-WINDOW = ("window_start", "window_end")
+*WINDOW, WATERMARK = WINDOW_COLUMNS
 
 
 class GoldRows:
@@ -45,8 +46,8 @@ class GoldRows:
             rows = _that_count(rows, own.where)
         columns = [f"key {name}" for name in key]
         if own.window is not None:
-            in_them = in_sessions if own.window.gap else in_windows
-            rows = _with_credible(in_them(rows, columns, own.window), own.window)
+            rows = in_sessions(rows, columns, own.window) if own.window.gap else in_windows(rows, own.window)
+            rows = _with_credible(rows, own.window)
         self._rows = rows
         columns += [name for name in WINDOW if own.window]
         self._numbers, self.keys = numbered([rows[name] for name in columns], rows.num_rows)
@@ -83,7 +84,7 @@ def in_sessions(rows: pa.Table, keys: list[str], window: Window) -> pa.Table:
     return _with_bounds(rows.take(pa.array(order)), *zip(*sessions, strict=True)) if sessions else _with_bounds(rows)
 
 
-def in_windows(rows: pa.Table, keys: list[str], window: Window) -> pa.Table:
+def in_windows(rows: pa.Table, window: Window) -> pa.Table:
     """Each row with each of its windows, one without a time once and without any."""
     size, slide = (seconds * MICROS for seconds in window.durations[:2])
     at: list[int] = []

@@ -23,7 +23,7 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError, first_message_line
 from spark_app.model.offsets import Offsets, Span
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
-from spark_app.model.table_names import GOLD
+from spark_app.model.table_names import GOLD, gold_follower
 from spark_app.settings.models import Settings
 from spark_app.tables.expectations.proto_rules import are_judged
 
@@ -302,7 +302,9 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
     cursor = read_json(lake.storage, f"{lake.followers}/gold.json") or {}
     folded = {GOLD: int(cursor.get("unit", (read_json(lake.storage, lake.synced) or {}).get("folded", 0)))}
     for kind in settings.gold.tables:
-        folded[kind] = int((read_json(lake.storage, f"{lake.followers}/gold.{kind}.json") or {}).get("unit", 0))
+        folded[kind] = int(
+            (read_json(lake.storage, f"{lake.followers}/{gold_follower(kind)}.json") or {}).get("unit", 0)
+        )
     tables = {name: Table(lake.storage, lake.table(name)) for name in lake.tables()}
     manifests = (_manifest(lake, number) for number in reversed(lake.units()))
     last = next((m for m in manifests if "end" in m["source"]), None)

@@ -12,9 +12,10 @@ from spark_app.followers.events.events_table import EventsTable
 from spark_app.followers.follower import Follower
 from spark_app.followers.gold.aggregate import Aggregator, GoldDone
 from spark_app.followers.gold.compute import AggregateComputer
-from spark_app.followers.gold.spec import GOLD_FOLLOWER, GoldSpec
+from spark_app.followers.gold.spec import GoldSpec
 from spark_app.lake import cursors
 from spark_app.model.log import log
+from spark_app.model.table_names import gold_kind_of
 from spark_app.units.driver.open_lake import OpenLake
 
 
@@ -44,10 +45,10 @@ def aggregators(
     """One for each kind of gold tables. The state of kinds that the settings no longer have is removed: their tables
     stay as they are, and begin anew if the settings have them again."""
     specs, lake = GoldSpec.all_of(opened.settings), opened.lake
-    followers = {spec.follower for spec in specs}
+    kinds = {None, *(spec.kind for spec in specs)}
     for name in cursors.names(lake):
-        if name.startswith(f"{GOLD_FOLLOWER}.") and name not in followers:
-            kind = name.removeprefix(f"{GOLD_FOLLOWER}.")
+        if (kind := gold_kind_of(name)) not in kinds:
+            assert kind is not None
             lake.storage.delete(lake.gold_state(kind), cursors.key_of(lake, name))
             log.warning("gold tables are no longer kept up: the settings do not have them", tables=kind)
     computers = (AggregateComputer(spark, lake.storage, opened.settings.layout, spec) for spec in specs)

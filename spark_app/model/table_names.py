@@ -6,6 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 GOLD = "player_agg"  # the gold tables that the settings always make
+FOLLOWER = "gold"
+
+
+def gold_follower(kind: str) -> str:
+    """The follower that computes a kind of gold tables."""
+    return FOLLOWER if kind == GOLD else f"{FOLLOWER}.{kind}"
+
+
+def gold_kind_of(follower: str) -> str | None:
+    """The kind of gold tables that a follower computes; None if it computes others."""
+    first, _, kind = follower.partition(".")
+    return (kind or GOLD) if first == FOLLOWER else None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from spark_app.lake.lake import Lake
 from spark_app.model.log import log
-from spark_app.model.table_names import GOLD, TableNames
+from spark_app.model.table_names import GOLD, TableNames, gold_follower
 from spark_app.page.format import amount
 from spark_app.page.metrics.reading import ALIVE, Reading, read
 
@@ -113,8 +113,7 @@ class Observations:
 
 def gold_state(reading: Reading, layout: TableNames, table: str) -> str:
     """Whether a gold table has all rows of silver."""
-    kind = layout.gold_kind(table) or GOLD
-    behind = reading.each("followers", "lag").get("gold" if kind == GOLD else f"gold.{kind}")
+    behind = reading.each("followers", "lag").get(gold_follower(layout.gold_kind(table) or GOLD))
     if table in reading.objects("gold_failed"):
         return "failed"
     if not behind:

@@ -16,7 +16,7 @@ from spark_app.lake.delta.table_schema import open_table
 from spark_app.lake.files.state_files import read_durable
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError
-from spark_app.model.table_names import GOLD, TableNames
+from spark_app.model.table_names import TableNames
 from spark_app.sources.files.ingested import REMEDY, IngestedFiles, files_of
 
 MOST_NAMED = 5
@@ -59,9 +59,9 @@ def _broken(lake: Lake, layout: TableNames, name: str, keys: list[str], rebuild:
     if layout.is_silver(name):
         remedy = "`doctor --repair` removes them from the table, and `rebuild` adds their rows from bronze"
         return Problem(what, remedy, repair=lambda: f"{_drop_files(lake, name, keys)}; {rebuild(layout.name_of(name))}")
-    if layout.is_gold(name):
+    if (kind := layout.gold_kind(name)) is not None:
         remedy = "`doctor --repair` moves the table aside; the app recomputes it"
-        return Problem(what, remedy, repair=lambda: _renew_gold(lake, layout, name))
+        return Problem(what, remedy, repair=lambda: _renew_gold(lake, kind, name))
     if name == layout.events:
         remedy = "`doctor --repair` removes them from the table: their events are lost, and no records"
         return Problem(what, remedy, repair=lambda: _drop_files(lake, name, keys))
@@ -77,8 +77,8 @@ def _drop_files(lake: Lake, name: str, keys: list[str]) -> str:
     return f"removed {len(keys)} files from {name}"
 
 
-def _renew_gold(lake: Lake, layout: TableNames, name: str) -> str:
-    state = lake.gold_state(layout.gold_kind(name) or GOLD)
+def _renew_gold(lake: Lake, kind: str, name: str) -> str:
+    state = lake.gold_state(kind)
     done = [lake.set_aside(state)] if lake.storage.exists(state) else []  # first: gold without it is recomputed
     return "; ".join([*done, lake.set_aside(lake.table(name))])
 

@@ -87,17 +87,12 @@ class Rebuild:
     """One rebuild request. Call `step` between two units, with the unit lock."""
 
     def __init__(
-        self,
-        session: SparkSession,
-        opened: OpenLake,
-        units: UnitRunner,
-        aggregators: Sequence[Aggregator],
-        request: Request,
+        self, session: SparkSession, opened: OpenLake, units: UnitRunner, gold: Sequence[Aggregator], request: Request
     ):
         self._session = session
         self._opened = opened
         self._units = units
-        self._aggregators = aggregators
+        self._gold = gold
         self._request = request
         self._layout = opened.settings.layout
         self._others = (self._layout.quarantine, self._layout.deferred)
@@ -135,7 +130,7 @@ class Rebuild:
         """Recompute gold, then return the result. Call it without the unit lock, which the gold run acquires."""
         assert self._found is not None
         self._clear_scratch()
-        gold = renew_all(self._aggregators, self._names(), dry_run=self._request.dry_run)
+        gold = renew_all(self._gold, self._names(), dry_run=self._request.dry_run)
         wrong = any(table.get(what) for table in self._found.tables.values() for what in NAMED)
         return {
             "tables": {name: dict.fromkeys(COLUMNS, 0) | table for name, table in sorted(self._found.tables.items())},

@@ -31,17 +31,12 @@ class Renewal:
     """One request. Call `step` between two units, with the unit lock."""
 
     def __init__(
-        self,
-        session: SparkSession,
-        opened: OpenLake,
-        units: UnitRunner,
-        aggregators: Sequence[Aggregator],
-        request: Request,
+        self, session: SparkSession, opened: OpenLake, units: UnitRunner, gold: Sequence[Aggregator], request: Request
     ):
         self._session = session
         self._opened = opened
         self._units = units
-        self._aggregators = aggregators
+        self._gold = gold
         self._request = request
         self._names: list[str] = sorted(set(request.arguments["names"]))
         # Routing name -> rows of the tables that are done; None before the first step.
@@ -80,7 +75,7 @@ class Renewal:
         assert self._done is not None
         layout = self._opened.settings.layout
         rows = {layout.silver_of(name): rows for name, rows in sorted(self._done.items())}
-        gold = {} if self._request.dry_run else renew_all(self._aggregators, set(self._names), dry_run=False)
+        gold = {} if self._request.dry_run else renew_all(self._gold, set(self._names), dry_run=False)
         return {"rows": rows, "gold": gold}
 
     def _coordinates(self, name: str) -> pa.Table:

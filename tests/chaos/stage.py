@@ -25,6 +25,7 @@ from spark_app.lake.files.state_files import read_json
 from spark_app.lake.lake import Lake
 from spark_app.model.address import StorageAddress
 from spark_app.model.errors import ExitCode
+from spark_app.model.table_names import gold_kind_of
 from tests.chaos.read_back import wrong_events
 
 IN_USE = "is in use by"
@@ -185,7 +186,7 @@ class Stage:
         verdict = json.loads(done.stdout)
         found: dict[str, object] = {kind: wrongs[:3] for kind, wrongs in verdict["named"].items()}
         lake = Lake(self.address)
-        kinds = {"gold", *(name for name in cursors.names(lake) if name.startswith("gold."))}
+        kinds = {"gold", *(name for name in cursors.names(lake) if gold_kind_of(name))}
         in_gold = min(cursors.read(lake, name) or 0 for name in kinds)
         left = {"left": verdict["left"], "units_not_in_gold": max(lake.units(), default=0) - in_gold}
         found |= {f"events {what}": units[:3] for what, units in wrong_events(self.address, in_gold).items() if units}

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from spark_app.followers.gold.input_rows import InputRows
+from spark_app.followers.gold.input_rows import ALL_ROWS, InputRows
 from spark_app.lake.delta.parquet import read_batches
 from spark_app.lake.files.storage import Storage
 from spark_app.model.columns import Path
@@ -54,7 +54,7 @@ class Grouping(NamedTuple):
     key: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     fields: pa.Schema
-    rows: InputRows = InputRows()
+    rows: InputRows = ALL_ROWS
 
     def is_exact_in_arrow(self) -> bool:
         """Whether Arrow gives exactly Spark's results. Spark treats NaN, -0.0 and means differently, so aggregates of

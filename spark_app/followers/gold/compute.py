@@ -10,6 +10,7 @@ of its table is `WIDE_SUM`. If a job fails, its tables are split in halves until
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -26,7 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.followers.gold import worker_tasks
 from spark_app.followers.gold.aggregates import Aggregate, Grouping, source_of
-from spark_app.followers.gold.input_rows import WINDOW_END, WINDOW_START, InputRows
+from spark_app.followers.gold.input_rows import ALL_ROWS, WINDOW_END, WINDOW_START
 from spark_app.followers.gold.merging import narrow
 from spark_app.followers.gold.spec import GoldSpec
 from spark_app.lake.files.disk import is_full
@@ -39,7 +40,7 @@ from spark_app.units.driver.reader import FOLDER, read_rows
 from spark_app.units.worker.table_rows import split_by_value
 
 TABLE = "_protolake_table"
-TOUCHED = "_protolake_touched"
+TOUCHED = "_protolake_touched_"  # + column of the key
 SUMMED = "_protolake_summed_"  # + gold column: the number of values in its sum
 WIDE = "decimal(38,0)"
 OLD = "_protolake_old_"  # + column of gold
@@ -78,17 +79,13 @@ class AggregateComputer:
 
     def of_touched_keys(self, new: Files, rows: Files, fields: dict[str, pa.Schema]) -> Computed:
         """Aggregates of the keys in the `new` files, over all silver files of their tables (`rows`)."""
-        key = [F.col(f"`{name}`") for name in self._spec.touched]
+        names_of_key = (TABLE, *self._spec.touched)
         computed = Computed({}, {})
 
         def read(schema: pa.Schema, names: list[str]) -> DataFrame:
             touched = self._read(new, schema, names)
-            keys = (one.alias(f"{TOUCHED}{number}") for number, one in enumerate(key))
-            touched = touched.select(*keys, F.col(TABLE).alias(TOUCHED)).distinct()
-            same = F.col(TABLE) == F.col(TOUCHED)
-            for number, one in enumerate(key):
-                same &= one.eqNullSafe(F.col(f"{TOUCHED}{number}"))
-            return self._read(rows, schema, names).join(touched, same, "left_semi")
+            touched = touched.select(*_prefixed(names_of_key, TOUCHED)).distinct()
+            return self._read(rows, schema, names).join(touched, _same(names_of_key, TOUCHED), "left_semi")
 
         for schema, names in _alike(new, fields):
             self._compute(names, partial(read, schema), computed, {})
@@ -125,7 +122,7 @@ class AggregateComputer:
         rows = read_rows(self._session, self._storage, keys, from_arrow_schema(_to_read(fields)))
         named = (F.col(".".join(f"`{part}`" for part in source_of(field))).alias(field.name) for field in fields)
         rows, inputs = rows.select(*named, F.col(FOLDER).alias(TABLE)), self._spec.input_rows(fields)
-        if inputs == InputRows():
+        if inputs == ALL_ROWS:
             return rows
 
         def pick(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -157,12 +154,8 @@ class AggregateComputer:
             before, after = self._layout.pattern_of(self._spec.kind).split("{name}")
             silver = self._layout.silver.replace("{name}", "$1")
             table = F.regexp_replace(F.col(FOLDER), f"^{before}(.*){after}$", silver)
-            named = (F.col(f"`{name}`").alias(f"{OLD}{name}") for name in (*group, *states))
-            old = old.select(table.alias(f"{OLD}{TABLE}"), *named)
-            same = F.col(TABLE) == F.col(f"{OLD}{TABLE}")
-            for name in group:
-                same &= F.col(f"`{name}`").eqNullSafe(F.col(f"`{OLD}{name}`"))
-            rows = rows.join(old, same, "left")
+            old = old.select(table.alias(f"{OLD}{TABLE}"), *_prefixed((*group, *states), OLD))
+            rows = rows.join(old, _same((TABLE, *group), OLD), "left")
         for name, aggregate in self._spec.sketched.items():
             sketch = GOLD_FUNCTIONS[aggregate.function].sketch
             assert sketch is not None
@@ -187,7 +180,8 @@ class AggregateComputer:
             if function.widens and isinstance(rows.schema[field].dataType, T.IntegralType):
                 columns.append(F.count(value).alias(f"{SUMMED}{name}"))
                 value = value.cast(sums) if sums else value
-            columns.append(_computed(aggregate, value, rows).alias(name))
+            kind = rows.schema[field].dataType.simpleString() if field else "int"
+            columns.append(_computed(aggregate, value, kind).alias(name))
         key = [F.col(f"`{name}`").alias(name) for name in self._spec.touched]
         if self._spec.gap_s:
             window = F.session_window(F.col(f"`{self._spec.time}`"), f"{self._spec.gap_s} seconds").alias(SESSION)
@@ -245,11 +239,20 @@ def _suited(rows: DataFrame, field: str, takes: str) -> Column:
     return F.col(f"`{field}`")
 
 
-def _computed(aggregate: Setting, value: Column, rows: DataFrame) -> Column:
+def _prefixed(names: Iterable[str], prefix: str) -> list[Column]:
+    return [F.col(f"`{name}`").alias(f"{prefix}{name}") for name in names]
+
+
+def _same(names: Iterable[str], prefix: str) -> Column:
+    """Whether the columns are equal to those with the prefix; NULL equals NULL."""
+    equal = (F.col(f"`{name}`").eqNullSafe(F.col(f"`{prefix}{name}`")) for name in names)
+    return functools.reduce(Column.__and__, equal)
+
+
+def _computed(aggregate: Setting, value: Column, kind: str) -> Column:
     function = GOLD_FUNCTIONS[aggregate.function]
     made: Column
     if aggregate.approximate and function.sketch:
-        kind = rows.select(value).schema[0].dataType.simpleString()
         made = function.sketch.make(F, function.sketch.casts(value, kind))
     else:
         made = function.spark(F, value, aggregate.q) if function.has_q else function.spark(F, value)

@@ -42,10 +42,14 @@ class InputRows:
 
     def schema(self, fields: pa.Schema) -> pa.Schema:
         """The columns of `of` from rows with these."""
+        if self == ALL_ROWS:
+            return fields
         return pa.schema([*(field for field in fields if not _is_input(field.name)), *self.columns()])
 
     def of(self, rows: pa.Table) -> pa.Table:
         """The rows that count, with the columns of their windows, and without those that only this needs."""
+        if self == ALL_ROWS:
+            return rows
         if self.where:
             named = [name for name in rows.column_names if name.startswith(CONDITION)]
             checked = rows.select(named).rename_columns([name.removeprefix(CONDITION) for name in named])
@@ -81,6 +85,9 @@ class InputRows:
         latest = pc.add(pc.coalesce(kafka, landed), self.late)
         times = rows[self.time]
         return pc.if_else(pc.less_equal(times.cast(pa.int64()), latest), times, pa.scalar(None, times.type))
+
+
+ALL_ROWS = InputRows()
 
 
 def _is_input(name: str) -> bool:

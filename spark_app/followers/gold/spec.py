@@ -26,7 +26,7 @@ from spark_app.followers.gold.input_rows import (
 from spark_app.model.columns import Aliases, Comments, Path
 from spark_app.model.gold_functions import GOLD_FUNCTIONS, STATE, Merge
 from spark_app.model.record_schemas import TIMESTAMP
-from spark_app.model.table_names import GOLD
+from spark_app.model.table_names import GOLD, gold_follower
 from spark_app.model.text import near
 from spark_app.settings.gold import Aggregate, Window
 from spark_app.settings.models import Settings
@@ -34,7 +34,6 @@ from spark_app.tables.expectations.checks import LINEAGE, binding_problem, colum
 from spark_app.tables.sql.names import columns_in, write_columns
 
 WHERE = b"protolake.where"  # metadata of the fields: the condition with the names of the table's columns
-GOLD_FOLLOWER = "gold"  # the follower of the tables of [gold], and the first part of the other names
 OF_WINDOWS = Aggregate(function="max", field=WATERMARK)
 
 
@@ -82,7 +81,7 @@ class GoldSpec:
     @property
     def follower(self) -> str:
         """The name of the follower that computes the tables."""
-        return GOLD_FOLLOWER if self.kind == GOLD else f"{GOLD_FOLLOWER}.{self.kind}"
+        return gold_follower(self.kind)
 
     @property
     def group(self) -> tuple[str, ...]:

@@ -145,8 +145,9 @@ class GoldTables:
         gone = columns.empty_table()
         if self._spec.gap_s:
             old = self._touched_rows(gold, columns, part)
-            found, new = codes_of((old, part.cast(_as(columns, part))), self._spec.group)
-            of_key, touched = codes_of((old, part.cast(_as(columns, part))), self._spec.touched)
+            both = old, part.cast(_as(columns, part))
+            found, new = codes_of(both, self._spec.group)
+            of_key, touched = codes_of(both, self._spec.touched)
             is_touched = pc.is_valid(pc.index_in(of_key, value_set=touched))
             gone = old.filter(pc.and_(is_touched, pc.is_null(pc.index_in(found, value_set=new))))
         self._merge(table, columns, part, gone, upto)

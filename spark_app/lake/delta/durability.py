@@ -28,7 +28,7 @@ from spark_app.lake.files.state_files import read_durable, write_durably
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError, UnreachableError
 from spark_app.model.log import log
-from spark_app.model.table_names import GOLD, TableNames
+from spark_app.model.table_names import TableNames
 
 THREADS = 8
 BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -190,11 +190,9 @@ def _forget(synced: DurabilityMark, name: str) -> str:
 
 
 def _beyond_repair(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str, what: str) -> Problem:
-    if layout.is_gold(name):
+    if (kind := layout.gold_kind(name)) is not None:
         remedy = "Start the app: it recomputes gold"
-        return Problem(
-            what, remedy, fatal=False, repair=partial(_renew_gold, lake, synced, name, layout.gold_kind(name) or GOLD)
-        )
+        return Problem(what, remedy, fatal=False, repair=partial(_renew_gold, lake, synced, name, kind))
     remedy = "Restore the table from a backup"
     if name == layout.events:
         return Problem(what, f"{remedy}, or remove it: the app begins it again")

@@ -18,7 +18,7 @@ from spark_app.lake.delta.problems import Problem
 from spark_app.lake.files.state_files import write_durably
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError
-from spark_app.model.table_names import TableNames
+from spark_app.model.table_names import TableNames, gold_kind_of
 
 MOST_NAMED = 10
 Seen = Mapping[str, int | None]  # table -> its last unit; 0 = no unit of this lake, None = no such table
@@ -51,9 +51,7 @@ def examine(
     seen = {name: committer.seen(name) for name in {*lake.tables(), *named} - gold.keys()}
     events = {layout.events: committer.seen(layout.events, "/events")}
     synced, followed = committer.synced, _read_cursors(lake)
-    of_gold = min(
-        unit if isinstance(unit, int) else 0 for name, unit in followed.items() if name.partition(".")[0] == "gold"
-    )
+    of_gold = min(unit if isinstance(unit, int) else 0 for name, unit in followed.items() if gold_kind_of(name))
     last = max(manifests.numbers(), default=0)
     return [
         *units_without_manifest(seen, last),
