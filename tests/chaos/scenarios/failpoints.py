@@ -116,6 +116,7 @@ def _stage(lab: Lab) -> Stage:
         SILVER__COLUMNS=json.dumps(COLUMNS),
         SILVER__HMAC_KEY_FILE=str(key),
         REFERENCE=json.dumps({"studios": STUDIOS | {"path": studios.root}}),
+        TABLES__ALLOWLIST="[]",  # otherwise a command has that of the last start
         FAILPOINTS="on",
         **WAITS_FOR_SCHEMAS,
     )

@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -102,8 +101,9 @@ def test_what_was_not_accepted_is_sent_again_and_in_order(
     clock = Clock()
     until_told(book, Delivery(book, Receiver(Alerts(webhook=receiver.url)).post), clock)
     assert receiver.first_taken() == KEYS
-    assert receiver.counts() >= Counter({KEYS[0]: 3, KEYS[1]: 2})
-    if way not in ("late", "silent"):  # an answer in time may be late too, on a machine that has much else to do
+    if way in ("late", "silent"):  # an answer in time may be late too, on a machine that has much else to do
+        assert receiver.counts()[KEYS[0]] >= 3
+    else:
         assert receiver.counts() == {KEYS[0]: 3, KEYS[1]: 2}
     assert set(receiver.paths) == {"/secret-path-of-the-hook"}
 
