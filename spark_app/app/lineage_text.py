@@ -29,6 +29,7 @@ def overview_lines(graph: Graph, ledger: Ledger) -> list[str]:
         ("message types", f"{len(graph.tables('message')):,}"),
         ("silver", f"{len(silver):,} tables"),
         ("gold", f"{len(gold):,} tables"),
+        *([("tables by SQL", _few(graph.tables("sql")))] if graph.tables("sql") else []),
         ("side outputs", ", ".join(_side_outputs(graph)) or "none"),
         ("reference tables", _few(_plain(graph.tables("reference"))) or "none"),
     ]
@@ -56,6 +57,8 @@ def table_lines(graph: Graph, table: str) -> list[str]:
     below = _neighbours(graph, (edge for edge in graph.edges if edge.origin.node == table), up=False)
     above = [*((("topic", _few(node.details["topics"])),) if node.details.get("topics") else ()), *above]
     lines = [title, *_titled("comes from", above), *_titled("goes to", below)]
+    if node.kind == "sql":
+        lines += _titled("made by", [(node.details["statement"], node.details["mode"])])
     if node.kind in ("bronze", "silver"):
         lines += _titled("side outputs", [(kind, name) for name, kind in _side_outputs(graph).items()])
     if node.kind == "silver":

@@ -27,6 +27,7 @@ from spark_app.app.settings_check import field_faults
 from spark_app.followers.events.settings_event import keep_settings, settings_event
 from spark_app.followers.events.spool import EventLog
 from spark_app.followers.gold.aggregate import Aggregator
+from spark_app.followers.gold.sql_tables.follower import SqlFollower
 from spark_app.followers.registry import FOLLOWERS, FollowerContext
 from spark_app.followers.runner import FollowerRunner, Followers
 from spark_app.lake.delta import inventory
@@ -93,9 +94,12 @@ class Pipeline:
         self._feed: Feed | None = None
         self._followers: Followers | None = None
         self._gold: Sequence[Aggregator] = ()
+        self._sql: Sequence[SqlFollower] = ()
         self._judged: Catalog | None = None
         self._field_faults: dict[str, str] = {}  # of the judged catalog
         self._faults: dict[str, str] = {}
+        self._refused: dict[str, str] = {}  # place of a statement -> why it makes no table
+        self._told: dict[str, str] = {}  # table by SQL -> the failure of which there is an event
         self._due: dict[str, float] = {}  # chore -> time of its next run
         self.lake = Lake(settings.lake_address)
         self._emit = EventLog(self.lake).add
@@ -160,6 +164,8 @@ class Pipeline:
                 found["versions"] = versions
         if self._followers:
             found["followers"] = self._followers.describe()
+        if self._sql:
+            found["sql"] = {table: one for follower in self._sql for table, one in follower.describe().items()}
         return found
 
     def _offer(self, unit: Manifest) -> None:
@@ -271,7 +277,7 @@ class Pipeline:
         if catalog is not self._judged:
             self._judged, self._field_faults = catalog, field_faults(self._settings, catalog)
         lacking = {setting: why for gold in self._gold for setting, why in gold.planner.lacking.items()}
-        before, self._faults = self._faults, self._field_faults | lacking
+        before, self._faults = self._faults, self._field_faults | lacking | self._refused
         for setting in self._faults.keys() - before.keys():
             log.warning("a setting does not fit the schemas", setting=setting, reason=self._faults[setting])
 
@@ -280,9 +286,11 @@ class Pipeline:
         units.check_expectations()
         feed.connect(spark, units, RunContext(self.status, self._disk, self._stop, self._unit_lock))
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
-        context = FollowerContext(spark, opened, self._unit_lock, self._gold_done, lambda: is_rebuilding(self.lake))
+        done = self._gold_done, lambda: is_rebuilding(self.lake), self._sql_done
+        context = FollowerContext(spark, opened, self._unit_lock, *done, self._refuse, self._stop)
         made = [follower for make in FOLLOWERS for follower in make(context)]
         self._gold = gold = [follower for follower in made if isinstance(follower, Aggregator)]
+        self._sql = [follower for follower in made if isinstance(follower, SqlFollower)]
         self._service = RequestExecutor(spark, opened, units, gold, self._unit_lock, self.status.recovered, self._emit)
         manifests, most_bytes = opened.units.manifests, self._settings.followers.max_bytes
         accepted = manifests.last if self._accept_gap else 0
@@ -306,7 +314,7 @@ class Pipeline:
         for follower in ended:  # bring them up to date before the exit; two calls of one must not overlap
             if self._available_now:
                 self._disk.retry(follower.call)
-            else:
+            elif follower.runs_at_exit:
                 follower.attempt()
         self._sync_before_exit(opened, ended)
         return ExitCode.DONE
@@ -349,6 +357,20 @@ class Pipeline:
             message = f"{len(rows):,} gold tables{which} are up to date{failures}"
             details = {"tables": len(rows), "rows": sum(rows.values()), "failed": sorted(failed)}
             self._emit(Event("gold", message, "WARN" if failed else "INFO", details=details))
+
+    def _sql_done(self, follower: str, rows: dict[str, int], failed: dict[str, str]) -> None:
+        self.status.sql_done(follower, rows, failed)
+        for table, why in failed.items():
+            if self._told.get(table) != why:
+                self._emit(Event("gold", f"{table} failed: {why}", "WARN", details={"failed": [table]}))
+        others = {table: why for table, why in self._told.items() if table not in rows}
+        self._told = others | failed
+
+    def _refuse(self, where: str, why: str) -> None:
+        setting = f"tables.sql {where}"
+        self._refused[setting] = self._faults[setting] = why
+        log.error("a statement makes no table", where=where, reason=why)
+        self._emit(Event("gold", f"{where} makes no table: {why}", "WARN", details={"file": where}))
 
     def _is_due(self, chore: str, every_s: float) -> bool:
         now = time.monotonic()

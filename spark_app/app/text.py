@@ -66,6 +66,7 @@ def notes(value: Mapping[str, Any]) -> list[str]:
         *_source(value.get("source")),
         *(["executors   {now:,} of {wanted:,} that the load needs".format(**executors)] if executors else []),
         *(f"settings    {setting}: {fault}" for setting, fault in _items(value, "faults")[:MOST_SHOWN]),
+        *(f"sql         {table}: {one['waits']}" for table, one in _items(value, "sql") if one.get("waits")),
         *(f"gold        {table} failed, and is recomputed later: {why}" for table, why in _items(value, "gold_failed")),
     ]
 
@@ -125,11 +126,11 @@ def _reference(name: str, reference: Mapping[str, Any]) -> str:
 
 
 def _behind(value: Mapping[str, Any]) -> list[str]:
-    """The followers that lack units."""
+    """The followers that lack units. Tables by SQL lack some until their interval is over."""
     return [
         f"follower    {name} is {one['lag']:,} units behind{_why_behind(one)}"
         for name, one in _items(value, "followers")
-        if one["lag"]
+        if one["lag"] and (not name.startswith("sql.") or _why_behind(one))
     ]
 
 
@@ -204,11 +205,12 @@ def _share(failed: int, checked: int) -> str:
 
 def verdict_lines(verdict: Verdict) -> list[str]:
     """A line per table, the notes, the first discrepancies of each kind, then the totals."""
-    from spark_app.audit.verdict import KINDS  # a health check prints a status and no verdict
+    from spark_app.audit.verdict import KINDS, SQL  # a health check prints a status and no verdict
 
-    lines = [f"{'table':<36}{'rows':>14}" + "".join(f"{kind:>11}" for kind in KINDS)]
+    kinds = [kind for kind in KINDS if kind != SQL or any(of == SQL for of, _ in verdict.counts)]
+    lines = [f"{'table':<36}{'rows':>14}" + "".join(f"{kind:>11}" for kind in kinds)]
     for table in sorted({*verdict.rows, *(table for _, table in verdict.counts)}):
-        counts = "".join(f"{verdict.counts[kind, table]:>11,}" for kind in KINDS)
+        counts = "".join(f"{verdict.counts[kind, table]:>11,}" for kind in kinds)
         lines.append(f"{table:<36}{verdict.rows.get(table, 0):>14,}{counts}")
     lines += ["", *(f"not proven: {count:,} {words}" for words, count in sorted(verdict.notes.items()))]
     for kind, wrongs in verdict.named.items():

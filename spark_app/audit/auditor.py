@@ -26,6 +26,7 @@ from spark_app.audit.snapshot import Snapshot
 from spark_app.audit.source_files import Files
 from spark_app.audit.source_records import Records, Source
 from spark_app.audit.verdict import Verdict
+from spark_app.lake import sql_tables
 from spark_app.model.offsets import Span
 from spark_app.settings.models import Settings
 
@@ -102,6 +103,10 @@ class _Auditor:
         check_outside(self._snapshot, spans, self._seen, self._verdict)
         check_pauses(self._snapshot, self._verdict)
         check_gold(self._snapshot, self._verdict)
+        if sql_tables.names(self._snapshot.lake):
+            from spark_app.audit.check_sql import check_sql  # it loads Spark
+
+            check_sql(self._snapshot, self._verdict)
         return self._verdict
 
     def _spans(self) -> Iterator[Span]:

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-LOST, DOUBLED, PHANTOM, ALTERED, MISPLACED, GOLD = KINDS = (
+LOST, DOUBLED, PHANTOM, ALTERED, MISPLACED, GOLD, SQL = KINDS = (
     "lost",
     "doubled",
     "phantom",
     "altered",
     "misplaced",
     "gold",
+    "sql",
 )
 MOST_NAMED = 1000
 

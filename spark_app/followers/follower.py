@@ -101,11 +101,13 @@ class Follower(ABC):
         interval_s: seconds between two calls of `follow`.
         recomputes: whether it can go on although manifests of units that it lacks are gone. Otherwise it is paused
             then, until a person accepts the gap.
+        runs_at_exit: whether it is called once more before the app exits.
     """
 
     name: str
     interval_s = 5.0
     recomputes = False
+    runs_at_exit = True
 
     def begin(self, stored: int | None, newest: int) -> int:
         """Open what it writes; called at first, and again after a failure.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from spark_app.followers.follower import Follower
 from spark_app.followers.gold.aggregate import Aggregator, GoldDone
 from spark_app.followers.gold.compute import AggregateComputer
 from spark_app.followers.gold.spec import GoldSpec
+from spark_app.followers.gold.sql_tables.follower import Done, SqlFollower
+from spark_app.followers.gold.sql_tables.statements import SqlFiles, read_files
 from spark_app.lake import cursors
 from spark_app.model.log import log
 from spark_app.model.table_names import gold_kind_of
@@ -26,6 +29,9 @@ class FollowerContext:
     Attributes:
         unit_lock: the lock under which units are built.
         gold_done, gold_rests: see `Aggregator`.
+        sql_done: see `SqlFollower`.
+        refuse: called with the place of a statement that makes no table, and why.
+        stop: is set when the app stops.
     """
 
     spark: SparkSession
@@ -33,6 +39,9 @@ class FollowerContext:
     unit_lock: AbstractContextManager[object]
     gold_done: GoldDone
     gold_rests: Callable[[], bool]
+    sql_done: Done
+    refuse: Callable[[str, str], None]
+    stop: threading.Event
 
 
 def aggregators(
@@ -58,7 +67,23 @@ def aggregators(
     ]
 
 
+def sql_followers(given: FollowerContext) -> list[SqlFollower]:
+    """One for each statement of the SQL files, after those whose tables it reads. The cursors of statements that are no
+    longer there are removed; their tables stay."""
+    opened, lake = given.opened, given.opened.lake
+    files = read_files(given.spark, opened.settings) if opened.settings.tables.sql else SqlFiles()
+    for one in files.refused:
+        given.refuse(one.where, one.refused)
+    kept = {one.follower for one in files.tables}
+    lake.storage.delete(
+        *(cursors.key_of(lake, name) for name in cursors.names(lake) if name.startswith("sql.") and name not in kept)
+    )
+    more = given.spark, opened, given.unit_lock, given.stop, given.sql_done
+    return [SqlFollower(one, files, *more) for one in files.tables]
+
+
 FOLLOWERS: tuple[Callable[[FollowerContext], Iterable[Follower]], ...] = (
     lambda given: aggregators(given.spark, given.opened, given.unit_lock, given.gold_done, given.gold_rests),
+    sql_followers,
     lambda given: [EventsTable(given.opened.lake, given.opened.settings, given.opened.units.committer.synced)],
 )

@@ -19,6 +19,8 @@ from spark_app.model.events import Event
 from spark_app.model.log import log
 
 JOIN_S = 15.0
+FIRST_S = 5.0  # after the start until the first call of a follower with a long interval
+LEAST_PAUSE = 0.1  # of the interval: between two calls, of which the first took as long as the interval or longer
 FLUSH_EVERY_S = 30.0
 MOST_RECENT = 100  # units that are remembered without their files: with a thousand tables each has 0.1 MiB
 REMEDY = "start the app once with --accept-gap, which goes on without them"
@@ -145,10 +147,18 @@ class FollowerRunner:
             return Units(self._lake, self._manifests, self.cursor, self.cursor, 0)
         return units
 
+    @property
+    def runs_at_exit(self) -> bool:
+        return self._follower.runs_at_exit
+
     def _repeat(self) -> None:
-        while not self._stop.wait(self._follower.interval_s):
+        interval_s = self._follower.interval_s
+        pause_s = min(interval_s, FIRST_S)
+        while not self._stop.wait(pause_s):
+            began = time.monotonic()
             if not self._follower.rests():
                 self.attempt()
+            pause_s = max(interval_s - (time.monotonic() - began), interval_s * LEAST_PAUSE)
 
 
 class Followers:

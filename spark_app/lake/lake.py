@@ -70,6 +70,7 @@ class Lake:
     rebuild = f"{STATE}/rebuild"
     ingested = f"{STATE}/taken"
     references = reference_files.FOLDER
+    sql_tables = f"{STATE}/sql"
     torn = f"{STATE}/torn"
     aside = f"{STATE}/aside"
     page = f"{STATE}/page"

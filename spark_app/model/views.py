@@ -35,6 +35,15 @@ class Views:
                 self._late_of[f"final_{table}"] = late_s[kind]
         self.sources = {name: sorted(own) for name, own in found.items() if own and name not in tables}
 
+    @staticmethod
+    def is_reserved(name: str) -> bool:
+        """Whether the name is one of a view that a lake has, or may come to have."""
+        return name in ("silver_all", "gold_all") or name.startswith(("gold_all_", "final_"))
+
+    def is_united(self, name: str) -> bool:
+        """Whether the view has all rows of its tables, with `TABLE`."""
+        return name not in self._late_of
+
     def sql(self, name: str, columns: Callable[[str], Mapping[str, str]], quote: Callable[[str], str]) -> str:
         """The query of a view.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from spark_app.lake import sql_tables
 from spark_app.lake.files.state_files import read_json
 from spark_app.lake.lake import Lake
 from spark_app.model.table_names import TableNames
@@ -38,7 +39,8 @@ def hidden_tables(lake: Lake, settings: Settings) -> frozenset[str]:
     layout = _layout_of(lake, settings)
     raw = {layout.bronze, layout.quarantine, layout.deferred, layout.dropped}
     shown = {layout.resolved, layout.lost, layout.events}
-    unknown = (name for name in lake.tables() if not (layout.is_silver(name) or layout.is_gold(name)))
+    made = set(sql_tables.names(lake))  # of silver and gold
+    unknown = (name for name in lake.tables() if not (layout.is_silver(name) or layout.is_gold(name) or name in made))
     return frozenset({*raw, *unknown} - shown)
 
 

@@ -123,7 +123,8 @@ def gold_state(reading: Reading, layout: TableNames, table: str) -> str:
 
 def troubled_tables(reading: Reading, layout: TableNames) -> dict[str, str]:
     """Routing name -> what is wrong, in two words at most."""
-    failed = dict.fromkeys(map(layout.gold_name_of, reading.objects("gold_failed")), "gold failed")
+    gold = filter(layout.is_gold, reading.objects("gold_failed"))
+    failed = dict.fromkeys(map(layout.gold_name_of, gold), "gold failed")
     return failed | dict.fromkeys(reading.objects("paused"), "paused")
 
 

@@ -1,13 +1,17 @@
-"""Requests that only decide: about the waiting rows of a paused table, or the changes of a schema."""
+"""Requests that only decide: about the waiting rows of a paused table, the changes of a schema, or a table's end."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from spark_app.lake import sql_tables
+from spark_app.lake.delta.table_schema import open_table
 from spark_app.model.catalog import read_schema_key
 from spark_app.model.causes import Cause
 from spark_app.model.errors import UsageError
 from spark_app.model.reports import Report
+from spark_app.model.text import near
 from spark_app.protobuf.schemas.ledger import Entry
 from spark_app.protobuf.schemas.resolver import RETRY_WAIT_S
 from spark_app.recovery.requests import Request, load_progress, save_progress
@@ -112,3 +116,51 @@ class Acceptance:
             return entry
         stopped = ", ".join(str(one.key) for one in entries.values() if one.cause == Cause.SCHEMA_CHANGE)
         raise UsageError(f"schema {self._key} waits for no decision; schemas that do: {stopped or 'none'}")
+
+
+class Drop:
+    """Removes a table that no setting and no statement makes. Call `step` between two units, with the unit lock."""
+
+    def __init__(self, opened: OpenLake, request: Request, is_made: Callable[[str], bool]):
+        """`is_made`: whether a statement of the SQL files makes the table."""
+        self._opened = opened
+        self._request = request
+        self._is_made = is_made
+        self._result: dict[str, Any] | None = None
+
+    def step(self) -> tuple[Report, dict[str, int]] | None:
+        """
+        Returns:
+            (an empty report, {}); None if the request is done.
+
+        Raises:
+            UsageError: there is no such table, or it is kept up.
+        """
+        if self._result is not None:
+            return None
+        lake, table = self._opened.lake, self._request.arguments["table"]
+        rows = self._look(table)
+        self._result = {"table": table, "rows": rows, "dropped": not self._request.dry_run}
+        if not self._request.dry_run:
+            lake.storage.delete(sql_tables.key_of(lake, table))
+            lake.storage.delete_all(lake.table(table))
+            self._opened.units.committer.forget(table)
+            self._opened.units.committer.synced.forget(table)
+        return Report(), {}
+
+    def _look(self, table: str) -> int:
+        lake, settings = self._opened.lake, self._opened.settings
+        if table not in lake.tables() and table not in sql_tables.names(lake):
+            raise UsageError(f"the lake has no table {table[:100]}; {near(table, lake.tables())}")
+        if table in settings.tables.fixed or settings.layout.is_silver(table):
+            raise UsageError(f"{table} has records, and only tables that are made of others can be dropped")
+        if settings.layout.is_gold(table) or self._is_made(table):
+            raise UsageError(f"{table} is kept up: take it out of the settings or the SQL file, and start the app anew")
+        if table not in lake.tables():
+            return 0
+        return sum(open_table(lake, table).get_add_actions()["num_records"].to_pylist())
+
+    def conclude(self) -> dict[str, Any]:
+        """The result, after the last step."""
+        assert self._result is not None
+        return self._result

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from spark_app.followers.events.spool import EventLog
 from spark_app.followers.gold.aggregate import Aggregator
+from spark_app.followers.gold.sql_tables.statements import read_files
 from spark_app.followers.registry import aggregators
 from spark_app.followers.runner import FollowerRunner
 from spark_app.lake.files.disk import is_full, shortage
@@ -28,7 +29,7 @@ from spark_app.model.log import log
 from spark_app.model.reports import Report
 from spark_app.protobuf.schemas.registry import RegistryUnreachable
 from spark_app.recovery import requests
-from spark_app.recovery.decisions import Acceptance, Resume
+from spark_app.recovery.decisions import Acceptance, Drop, Resume
 from spark_app.recovery.rebuild import Rebuild
 from spark_app.recovery.renewal import Renewal
 from spark_app.recovery.replay import Replay
@@ -70,7 +71,7 @@ class RequestExecutor:
         self._unit_lock = unit_lock
         self._on_step = on_step
         self._emit = emit
-        self._job: Replay | Rebuild | Renewal | Resume | Acceptance | None = None
+        self._job: Replay | Rebuild | Renewal | Resume | Acceptance | Drop | None = None
         self._request: Request | None = None
 
     def step(self) -> bool:
@@ -152,13 +153,17 @@ class RequestExecutor:
         log.info("request done", kind=request.kind, request=request.id)
         return result
 
-    def _start(self, request: Request) -> Replay | Rebuild | Renewal | Resume | Acceptance:
+    def _start(self, request: Request) -> Replay | Rebuild | Renewal | Resume | Acceptance | Drop:
         if request.kind == "replay":
             return Replay(self._spark, self._opened, self._units, request)
         if request.kind == "resume":
             return Resume(self._opened, request)
         if request.kind == "accept":
             return Acceptance(self._opened, request)
+        if request.kind == "drop":
+            files = read_files(self._spark, self._opened.settings)
+            names = set(self._opened.admission.admitted.values())
+            return Drop(self._opened, request, lambda table: files.makes(table, names))
         if request.kind == "renew":
             return Renewal(self._spark, self._opened, self._units, self._aggregators, request)
         return Rebuild(self._spark, self._opened, self._units, self._aggregators, request)

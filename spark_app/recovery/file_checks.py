@@ -15,6 +15,7 @@ from spark_app.lake.delta.problems import Problem
 from spark_app.lake.delta.table_schema import open_table
 from spark_app.lake.files.state_files import read_durable
 from spark_app.lake.lake import Lake
+from spark_app.lake.sql_tables import derived_state
 from spark_app.model.errors import ContractError
 from spark_app.model.table_names import TableNames
 from spark_app.sources.files.ingested import REMEDY, IngestedFiles, files_of
@@ -59,9 +60,9 @@ def _broken(lake: Lake, layout: TableNames, name: str, keys: list[str], rebuild:
     if layout.is_silver(name):
         remedy = "`doctor --repair` removes them from the table, and `rebuild` adds their rows from bronze"
         return Problem(what, remedy, repair=lambda: f"{_drop_files(lake, name, keys)}; {rebuild(layout.name_of(name))}")
-    if (kind := layout.gold_kind(name)) is not None:
+    if (state := derived_state(lake, layout, name)) is not None:
         remedy = "`doctor --repair` moves the table aside; the app recomputes it"
-        return Problem(what, remedy, repair=lambda: _renew_gold(lake, kind, name))
+        return Problem(what, remedy, repair=lambda: _renew(lake, state, name))
     if name == layout.events:
         remedy = "`doctor --repair` removes them from the table: their events are lost, and no records"
         return Problem(what, remedy, repair=lambda: _drop_files(lake, name, keys))
@@ -77,9 +78,8 @@ def _drop_files(lake: Lake, name: str, keys: list[str]) -> str:
     return f"removed {len(keys)} files from {name}"
 
 
-def _renew_gold(lake: Lake, kind: str, name: str) -> str:
-    state = lake.gold_state(kind)
-    done = [lake.set_aside(state)] if lake.storage.exists(state) else []  # first: gold without it is recomputed
+def _renew(lake: Lake, state: str, name: str) -> str:
+    done = [lake.set_aside(state)] if lake.storage.exists(state) else []  # first: a table without it is recomputed
     return "; ".join([*done, lake.set_aside(lake.table(name))])
 
 

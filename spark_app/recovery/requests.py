@@ -42,12 +42,12 @@ class Request:
 
     Attributes:
         arguments: JSON values: the fields of `replay.Filters`, `names` of a rebuild or a renew, or `table` and
-            `failing` of a resume, or `schema` and `policy` of an accept.
+            `failing` of a resume, `schema` and `policy` of an accept, or `table` of a drop.
         asked_at: time of the request in seconds since 1970.
         asked_by: user and machine.
     """
 
-    kind: Literal["replay", "rebuild", "renew", "resume", "accept"]
+    kind: Literal["replay", "rebuild", "renew", "resume", "accept", "drop"]
     arguments: dict[str, Any]
     dry_run: bool = False
     asked_at: float = field(default_factory=time.time)

@@ -83,6 +83,13 @@ def resume_line(result: dict[str, Any]) -> str:
     )
 
 
+def drop_line(result: dict[str, Any]) -> str:
+    """The result of a drop."""
+    if result["dropped"]:
+        return f"{result['table']} is dropped, with {result['rows']:,} rows"
+    return f"{result['table']} has {result['rows']:,} rows, and nothing else makes it again; --yes drops it"
+
+
 def accept_line(result: dict[str, Any]) -> str:
     """The result of a decision about a schema."""
     states = {

@@ -213,6 +213,11 @@ class Tables(Section):
     allowlist: tuple[str, ...] = Field(
         (), description="routing values that may become tables; empty = any valid name; existing tables go on"
     )
+    sql: tuple[str, ...] = Field(
+        (), description="files of tables by SQL, such as sql/*.sql, from where the app starts; see docs/sql-tables.md"
+    )
+    sql_interval_s: PositiveFloat = Field(60.0, description="seconds between runs of a table by SQL that names none")
+    sql_timeout_s: PositiveFloat = Field(600.0, description="seconds after which a run of a table by SQL is ended")
 
     @property
     def fixed(self) -> tuple[str, ...]:

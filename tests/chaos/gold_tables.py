@@ -1,8 +1,9 @@
-"""Gold tables of all kinds over the events of the demo."""
+"""Gold tables of all kinds, and tables by SQL, over the events of the demo."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 COUNT = {"function": "count"}
@@ -17,4 +18,5 @@ KINDS: dict[str, dict[str, Any]] = {
     "sessions": {"window": {"gap": "30 minutes"}, "aggregates": {"n": COUNT}, "interval_s": 5.0},
     "whole": {"key": [], "aggregates": {"gamers": {"function": "distinct", "field": "gamer_id"}}, "interval_s": 5.0},
 }
-AS_SETTING = {"GOLD__TABLES": json.dumps(KINDS)}
+BY_SQL = {"TABLES__SQL": json.dumps([str(Path(__file__).parents[1] / "cases" / "derived.sql")])}
+AS_SETTING = {"GOLD__TABLES": json.dumps(KINDS), **BY_SQL}

@@ -18,6 +18,11 @@ MAY_USE_SPARK = {
     "followers/gold/compute.py",
     "followers/gold/worker_tasks.py",
     "followers/registry.py",
+    *(
+        f"followers/gold/sql_tables/{name}.py"
+        for name in ("follower", "plans", "result_files", "sources", "statements")
+    ),
+    "audit/check_sql.py",
     *(f"app/{name}.py" for name in ("pipeline", "shell", "training")),
     *(f"units/spark/{name}.py" for name in ("cluster", "daemon", "jvm", "session")),
     *(
@@ -211,6 +216,8 @@ FILE_CALLS |= {"unlink", "rmdir", "rmtree", "remove", "rename", "link", "hardlin
 NOT_OF_A_LAKE = {
     "units/spark/cluster.py": "the secret of a cluster, and the options of Spark's own servers",
     "app/training.py": "the class archive",
+    "app/explain_text.py": "the folder in which somebody wants the statements",
+    "followers/gold/sql_tables/statements.py": "the SQL files",
     "audit/check_bronze.py": "the acks of a producer",
     "protobuf/changes/check.py": "the .proto file that somebody wants to register",
     "sources/files/folder.py": "the folder of files that are ingested",
@@ -304,6 +311,8 @@ def test_the_audit_shares_only_engines_with_what_it_audits() -> None:
     may_use = {"spark_app.lake.lake", "spark_app.sources.kafka.broker_access", "spark_app.sources.kafka.client"}
     # What evaluates expressions, and what judges messages; tests/unit/tables proves what they make of rows.
     engines = ("spark_app.tables.sql", "spark_app.tables.expectations.proto_rules")
+    # Which statements there are, the engine that runs them, and how it logs.
+    may_use |= {"spark_app.lake.sql_tables", "pyspark.errors", "pyspark.sql", "spark_app.units.spark.options"}
     packages = ("spark_app.audit", "spark_app.model", "spark_app.settings", "spark_app.lake.files", *engines)
     found = {
         what

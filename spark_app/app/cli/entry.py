@@ -34,6 +34,8 @@ COMMANDS = (
     (recovering.rebuild, "protolake rebuild rummy uno --dry-run"),
     (recovering.resume, "protolake resume rummy --failing quarantine"),
     (recovering.accept_schema, "protolake accept-schema 12 --as alias"),
+    (recovering.drop_table, "protolake drop-table gold_uno_hourly --yes"),
+    (examining.explain, "protolake explain unified_gold"),
     (examining.lineage, "protolake lineage silver_uno_events.gamer_id"),
     (examining.shell, "protolake shell --lake ./lake"),
     (examining.settings, "protolake settings --defaults > mine.toml"),

@@ -128,6 +128,22 @@ def lineage(
     print(json.dumps(graph.to_json(), indent=1) if as_json else "\n".join(lines))
 
 
+def explain(
+    table: Annotated[str, typer.Argument(help="a gold table or a table by SQL; empty = all of them in short")] = "",
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    expand: Annotated[
+        Path | None, typer.Option(help="write the statements to files of this folder, with each {name} filled in")
+    ] = None,
+) -> None:
+    """Say how a table is kept up, why so, and what its last run cost. Changes nothing, and needs only the lake."""
+    from spark_app.app import explain_text
+
+    own = explain_text.Explainer(load(settings, lake, quiet=True))
+    lines = own.expand(expand) if expand else own.of(table) if table else own.overview()
+    print("\n".join(lines))
+
+
 def settings(
     file: Annotated[Path | None, typer.Argument(help="TOML file to check, as --settings FILE --check")] = None,
     settings: SettingsFile = None,

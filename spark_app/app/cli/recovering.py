@@ -1,4 +1,5 @@
-"""`replay`, `rebuild`, `resume` and `accept-schema`: requests for the running app or, when none runs, this process."""
+"""Requests for the running app or, when none runs, this process: `replay`, `rebuild`, `resume`, `accept-schema`,
+`drop-table`."""
 
 from __future__ import annotations
 
@@ -127,6 +128,18 @@ def accept_schema(
     arguments = {"schema": schema_key(schema), "policy": policy}
     result = _execute(load_to_write(settings, lake), Request("accept", arguments))
     print(json.dumps(result, indent=1) if as_json else result_text.accept_line(result))
+
+
+def drop_table(
+    table: Annotated[str, typer.Argument(help="a table that no setting and no SQL file makes any more")],
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    yes: Annotated[bool, typer.Option("--yes", help="do it; without it nothing is changed")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a gold table, or one by SQL, that was taken out of the settings. Tables with records cannot be dropped."""
+    result = _execute(load_to_write(settings, lake), Request("drop", {"table": table}, dry_run=not yes))
+    print(json.dumps(result, indent=1) if as_json else result_text.drop_line(result))
 
 
 def _execute(settings: Settings, request: Request) -> dict[str, Any]:

@@ -150,6 +150,11 @@ class GoldSpec:
         """The fields without which a silver table has no gold."""
         return frozenset({*self.key, *((self.time,) if self.window else ())})
 
+    def column_of(self, field: str) -> str | None:
+        """The column whose value names the rows that are made of a value of the field, for who erases these; None = any
+        row may be made of it, and the table is computed anew."""
+        return next((name for name in self.key if name.casefold() == field.casefold()), None)
+
     def setting_of(self, field: str) -> str:
         """The settings that name a field, and the name."""
         section = "gold" if self.kind == GOLD else f"gold.tables.{self.kind}"

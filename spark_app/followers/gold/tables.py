@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -65,17 +65,21 @@ class Content:
 class GoldTables:
     """The gold tables of a lake, by routing name. Different tables may be written in parallel."""
 
-    def __init__(self, opened: OpenLake, spec: GoldSpec):
+    def __init__(self, opened: OpenLake, spec: GoldSpec, table: str = ""):
+        """`table`: the only one, whatever the routing name; "" = those of the spec's kind."""
         lake, settings = opened.lake, opened.settings
         self._spec = spec
-        self._gold_of = partial(settings.layout.gold_of, kind=spec.kind)
+        of_kind = partial(settings.layout.gold_of, kind=spec.kind)
+        self._gold_of: Callable[[str], str] = (lambda name: table) if table else of_kind
         self._app = f"{lake.identity()}/gold"
         self._handles = Tables(lake, settings.lake)
         self._settings = settings.lake
         self._synced = opened.units.committer.synced
         self._known: dict[str, Content] = {}  # of the tables that nobody but `_overwrite` has written to since
         # All, at first: what a killed process folded is in the tables, but maybe not on the disk.
-        self._unsynced = {name for name in lake.tables() if settings.layout.gold_kind(name) == spec.kind}
+        known = lake.tables()
+        own = {name for name in known if settings.layout.gold_kind(name) == spec.kind}
+        self._unsynced = {table} & set(known) if table else own
 
     def get(self, name: str) -> DeltaTable | None:
         """The table's handle; None if there is no such table yet."""
@@ -92,6 +96,10 @@ class GoldTables:
             return content.upto
         table = self.get(name)
         return (table.transaction_version(self._app) or 0) if table else 0
+
+    def version(self, name: str) -> int:
+        """The newest version of the table."""
+        return self._handles.version(self._gold_of(name)) or 0
 
     def sync(self) -> None:
         """Make all written tables durable."""
@@ -171,8 +179,8 @@ class GoldTables:
             self._rewrite(gold, rows, upto)
             return
         entry = self._write(gold, rows)
-        with failpoints.around("gold.merge"), self._or_nothing(gold, entry):
-            version = self._handles.replace_rows(gold, entry, content.paths, upto, self._app)
+        with failpoints.around("gold.merge"), self._or_nothing(gold, [entry]):
+            version = self._handles.replace_rows(gold, [entry], content.paths, upto, self._app)
         self._known[gold] = Content(version, content.columns, [entry.path], entry.size, upto)
         self._handles.checkpoint_if_due(gold, version)
         if version % CLEAN_EVERY == 0:
@@ -183,9 +191,9 @@ class GoldTables:
         return files.write_file(self._handles.storage, gold, name, rows, self._settings.compression, durable=False)
 
     @contextlib.contextmanager
-    def _or_nothing(self, gold: str, entry: FileEntry) -> Iterator[None]:
-        """Remove the data file if another process has written the log entry. After any other error the file stays,
-        because the log entry may exist.
+    def _or_nothing(self, gold: str, entries: Sequence[FileEntry]) -> Iterator[None]:
+        """Remove the data files if another process has written the log entry. After any other error they stay, because
+        the log entry may exist.
 
         Raises:
             DeltaError: another process changed or removed the table.
@@ -193,7 +201,7 @@ class GoldTables:
         try:
             yield
         except (FileExistsError, FileNotFoundError) as error:
-            self._handles.storage.delete(f"{gold}/{entry.path}")
+            self._handles.storage.delete(*(f"{gold}/{entry.path}" for entry in entries))
             raise DeltaError(f"another writer has changed or removed the table ({error})") from None
 
     def _rewrite(self, gold: str, rows: pa.Table, upto: int) -> None:
@@ -276,9 +284,49 @@ class GoldTables:
     def _begin(self, gold: str, rows: pa.Table, upto: int) -> None:
         columns = pa.schema(Schema.from_arrow(rows.schema).to_arrow())
         entry = self._write(gold, rows.cast(columns))
-        with failpoints.around("gold.replace"), self._or_nothing(gold, entry):
-            self._handles.begin_by_rows(gold, columns, entry, upto, self._app, self._spec.comments())
+        with failpoints.around("gold.replace"), self._or_nothing(gold, [entry]):
+            self._handles.begin_by_rows(gold, columns, [entry], upto, self._app, self._spec.comments())
         self._known[gold] = Content(0, columns, [entry.path], entry.size, upto)
+
+    def replace_by_files(self, name: str, columns: pa.Schema, entries: Sequence[FileEntry], upto: int) -> int:
+        """As `replace`, for files in the table's folder, in one commit."""
+        gold, comments = self._gold_of(name), self._spec.comments()
+        columns = pa.schema(Schema.from_arrow(columns).to_arrow())
+        self._begin_write(gold)
+        table = self._handles.get(gold)
+        with failpoints.around("gold.replace"), self._or_nothing(gold, entries):
+            if table is None:
+                self._synced.forget(gold)
+                self._handles.begin_by_rows(gold, columns, entries, upto, self._app, comments)
+                return sum(entry.rows for entry in entries)
+            changed = None if columns == _columns(table) else columns
+            paths = table.get_add_actions()["path"].to_pylist()
+            version = self._handles.replace_rows(gold, entries, paths, upto, self._app, changed, comments)
+        self._tidy(gold, version)
+        return sum(entry.rows for entry in entries)
+
+    def append_files(self, name: str, entries: Sequence[FileEntry], upto: int) -> int:
+        """Add files in the table's folder to an existing table; returns its number of rows."""
+        gold = self._gold_of(name)
+        self._begin_write(gold)
+        self._current(gold)
+        with failpoints.around("gold.merge"), self._or_nothing(gold, entries):
+            version = self._handles.commit_rows(gold, entries, [], [(self._app, upto)])
+        if version % CLEAN_EVERY == 0:
+            self._handles.lake.lease.check()
+            with failpoints.around("gold.merge"):
+                self._current(gold).optimize.compact()
+        self._tidy(gold, version)
+        return _sum(self._current(gold), "num_records")
+
+    def _begin_write(self, gold: str) -> None:
+        self._unsynced.add(gold)
+        self._known.pop(gold, None)
+
+    def _tidy(self, gold: str, version: int) -> None:
+        self._handles.checkpoint_if_due(gold, version)
+        if version % CLEAN_EVERY == 0:
+            self._clean(gold)
 
     def compare(self, name: str, part: pa.Table) -> dict[str, Any]:
         """Compare the exact columns with the expected rows: {"rows": number of these, "differing": number of keys whose

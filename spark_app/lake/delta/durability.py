@@ -26,6 +26,7 @@ from spark_app.lake.delta.problems import Problem
 from spark_app.lake.files import failpoints
 from spark_app.lake.files.state_files import read_durable, write_durably
 from spark_app.lake.lake import Lake
+from spark_app.lake.sql_tables import derived_state
 from spark_app.model.errors import ContractError, UnreachableError
 from spark_app.model.log import log
 from spark_app.model.table_names import TableNames
@@ -178,7 +179,7 @@ def _set_aside(lake: Lake, name: str, files: list[str]) -> str:
 def _older(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str, what: str) -> Problem:
     """The table is a copy, or its disk lost data after an fsync. `inventory` reports missing units; the durable version
     of the earlier table does not apply to this one."""
-    if layout.is_gold(name):
+    if derived_state(lake, layout, name) is not None:
         return _beyond_repair(lake, synced, layout, name, what)
     remedy = "Check where this copy of the table comes from"
     return Problem(what, remedy, fatal=False, repair=partial(_forget, synced, name))
@@ -190,18 +191,18 @@ def _forget(synced: DurabilityMark, name: str) -> str:
 
 
 def _beyond_repair(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str, what: str) -> Problem:
-    if (kind := layout.gold_kind(name)) is not None:
-        remedy = "Start the app: it recomputes gold"
-        return Problem(what, remedy, fatal=False, repair=partial(_renew_gold, lake, synced, name, kind))
+    if (state := derived_state(lake, layout, name)) is not None:
+        remedy = "Start the app: it computes the table anew"
+        return Problem(what, remedy, fatal=False, repair=partial(_renew, lake, synced, name, state))
     remedy = "Restore the table from a backup"
     if name == layout.events:
         return Problem(what, f"{remedy}, or remove it: the app begins it again")
     return Problem(what, remedy if name == layout.bronze else f"{remedy}, or remove it and run `rebuild`")
 
 
-def _renew_gold(lake: Lake, synced: DurabilityMark, name: str, kind: str) -> str:
-    lake.storage.delete(lake.gold_state(kind))  # gold without a stored definition is recomputed
+def _renew(lake: Lake, synced: DurabilityMark, name: str, state: str) -> str:
+    lake.storage.delete(state)  # a table without it is computed anew
     lake.storage.make_durable(lake.state)
     synced.forget(name)
     lake.storage.delete_all(lake.table(name))
-    return "removed the table; the app recomputes gold"
+    return "removed the table; the app computes it anew"

@@ -17,6 +17,7 @@ from spark_app.lake.delta.manifest import MOST_SCANNED, Manifests
 from spark_app.lake.delta.problems import Problem
 from spark_app.lake.files.state_files import write_durably
 from spark_app.lake.lake import Lake
+from spark_app.lake.sql_tables import derived_state
 from spark_app.model.errors import ContractError
 from spark_app.model.table_names import TableNames, gold_kind_of
 
@@ -47,7 +48,8 @@ def examine(
     """
     finished = manifests.applied()
     named = manifests.named_until(finished, most_bytes)
-    gold = {name: committer.seen(name, "/gold") for name in lake.tables() if layout.is_gold(name)}
+    derived = (name for name in lake.tables() if derived_state(lake, layout, name) is not None)
+    gold = {name: committer.seen(name, "/gold") for name in derived}
     seen = {name: committer.seen(name) for name in {*lake.tables(), *named} - gold.keys()}
     events = {layout.events: committer.seen(layout.events, "/events")}
     synced, followed = committer.synced, _read_cursors(lake)

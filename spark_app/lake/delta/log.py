@@ -325,18 +325,32 @@ def overwrite(
     storage: Storage,
     table: str,
     version: int,
-    add: FileEntry,
+    adds: Collection[FileEntry],
     removes: Collection[str],
     upto: int,
     app: str,
     begins: Lines = (),
 ) -> None:
-    """As `append`, for a file that replaces all files of the table.
+    """As `append`, for files that replace all files of the table.
 
     Args:
-        upto: the last unit that the file includes; it becomes the transaction version of `app`.
+        upto: the last unit that the files include; it becomes the transaction version of `app`.
+        begins: `create_table_actions` for version 0, `new_schema` for other columns.
     """
-    _write(storage, table, version, _lines_of_overwrite(add, removes, upto, app, begins))
+    _write(storage, table, version, _lines_of_overwrite(adds, removes, upto, app, begins))
+
+
+def new_schema(
+    table: DeltaTable, columns: pa.Schema, comments: Comments, configuration: Mapping[str, str | None]
+) -> Lines:
+    """The actions that give a table other columns, whose files all go.
+
+    Raises:
+        ContractError: the lowest protocol version does not have the type of a column.
+    """
+    schema = Schema.from_arrow(columns).to_json()
+    _refuse_zoneless(schema)
+    return [_changed(table, commented(schema, comments), comments, configuration)]
 
 
 def append_rows(
@@ -411,14 +425,14 @@ def _lines(
 
 
 def _lines_of_overwrite(
-    add: FileEntry, removes: Collection[str], upto: int, app: str, begins: Lines
+    adds: Collection[FileEntry], removes: Collection[str], upto: int, app: str, begins: Lines
 ) -> Iterator[dict[str, Any]]:
     """The transaction comes last, as in `_lines`."""
     now = int(time.time() * 1000)
     operation = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite", "partitionBy": "[]"}}
     yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", SEQUENCE: upto}}
     yield from begins
-    yield {"add": _added(add, now)}
+    yield from ({"add": _added(entry, now)} for entry in adds)
     for path in removes:
         yield {"remove": {"path": quote(path), "dataChange": True, "deletionTimestamp": now}}
     yield {"txn": {"appId": app, "version": upto}}

@@ -198,6 +198,11 @@ def find_nullable_texts(footers: Iterable[pq.FileMetaData], columns: pa.Schema) 
     return found
 
 
+def texts_of(columns: pa.Schema) -> list[str]:
+    """Parquet paths of the texts, all of which may have NULLs."""
+    return _describe(columns).texts
+
+
 def _leaf(table: pa.Table, path: str) -> pa.ChunkedArray:
     top, *inner = path.split(".")
     return pc.struct_field(table.column(top), inner) if inner else table.column(top)

@@ -133,12 +133,18 @@ class Tables:
         self._appended[name] = 0, manifest.sequence
 
     def begin_by_rows(
-        self, name: str, columns: pa.Schema, add: FileEntry, upto: int, app: str, comments: Comments = NO_COMMENTS
+        self,
+        name: str,
+        columns: pa.Schema,
+        adds: Collection[FileEntry],
+        upto: int,
+        app: str,
+        comments: Comments = NO_COMMENTS,
     ) -> None:
         """Create a table with `delta_log.overwrite`; its handle is opened when it is needed."""
         begins = self._beginning(columns, comments)
         self.lake.lease.check()
-        delta_log.overwrite(self.storage, self.lake.table(name), 0, add, [], upto, app, begins)
+        delta_log.overwrite(self.storage, self.lake.table(name), 0, adds, [], upto, app, begins)
         self._appended[name] = 0, upto
 
     def begin_without_rows(
@@ -189,11 +195,23 @@ class Tables:
         delta_log.renew(self.storage, folder, version, manifest, app, table, columns, configuration, comments)
         self.forget(name)
 
-    def replace_rows(self, name: str, add: FileEntry, removes: Collection[str], upto: int, app: str) -> int:
-        """As `append_unit`, with `delta_log.overwrite`."""
+    def replace_rows(
+        self,
+        name: str,
+        adds: Collection[FileEntry],
+        removes: Collection[str],
+        upto: int,
+        app: str,
+        columns: pa.Schema | None = None,
+        comments: Comments = NO_COMMENTS,
+    ) -> int:
+        """As `append_unit`, with `delta_log.overwrite`. `columns`: the table's from now on; None = as before."""
         self.lake.lease.check()
+        begins: delta_log.Lines = ()
+        if columns is not None:
+            begins = delta_log.new_schema(self.handle(name), columns, comments, self.configuration | skipping(columns))
         version = self._next(name)
-        delta_log.overwrite(self.storage, self.lake.table(name), version, add, removes, upto, app)
+        delta_log.overwrite(self.storage, self.lake.table(name), version, adds, removes, upto, app, begins)
         self._appended[name] = version, upto
         return version
 

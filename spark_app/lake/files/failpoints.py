@@ -64,6 +64,7 @@ STEPS = (
     "gold.merge",
     "gold.replace",
     "gold.state",
+    "sql.state",
     "events.commit",
     "spool",
     "spool.forget",

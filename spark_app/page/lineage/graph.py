@@ -27,6 +27,7 @@ Kind = Literal[
     "lookup",  # the row of the reference table is found by the value
     "key",  # gold has a row for each value
     "aggregate",
+    "statement",  # the table is made by SQL of a file
     "made",  # the app makes the column
     "unknown",  # neither the rows of the table nor the settings define it
 ]
@@ -98,7 +99,7 @@ class Edge:
 class Node:
     """
     Attributes:
-        kind: topic, bronze, silver, gold, quarantine, deferred, dropped, resolved, lost, message, reference or app.
+        kind: topic, bronze, silver, gold, sql, quarantine, deferred, dropped, resolved, lost, message, reference, app.
         details: what else is known, as JSON values. A table of the lake has `exists`: whether a unit has begun it.
     """
 

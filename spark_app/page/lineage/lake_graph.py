@@ -16,9 +16,11 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from spark_app.followers.gold.spec import GoldSpec
+from spark_app.lake import sql_tables
 from spark_app.lake.delta.manifest import Manifests
 from spark_app.lake.delta.table_handles import Tables
 from spark_app.lake.lake import Lake
+from spark_app.lake.sql_tables import SqlTable
 from spark_app.model.catalog import SchemaKey, read_schema_key
 from spark_app.model.errors import ConfigurationError, ContractError, UsageError
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
@@ -144,6 +146,8 @@ class LakeGraph:
         for name in sorted(self._messages):
             self._add_silver(graph, name)
         graph.add(*map(self._reference, self._settings.reference))
+        for one in sql_tables.every(self._lake):
+            self._add_sql(graph, one)
         return graph
 
     def of(self, table: str, origins: RowOrigins | None = None) -> Graph:
@@ -169,6 +173,11 @@ class LakeGraph:
         elif table == layout.bronze:
             graph = self.overview()
             self._add_copies(graph)
+        made = list(sql_tables.every(self._lake))
+        if table in {one.table for one in made}:
+            return self.overview()
+        for one in made:
+            self._add_sql(graph, one)
         if table not in graph.names():
             raise self._unknown(table)
         self._add_record_columns(graph, layout.bronze if name else table)
@@ -176,6 +185,14 @@ class LakeGraph:
             self._add_silver_columns(graph, name, origins)
             self._add_gold_columns(graph, name)
         return graph
+
+    def _add_sql(self, graph: Graph, one: SqlTable) -> None:
+        """A table by SQL, if the graph has one of the tables that it reads."""
+        sources = [f"reference:{name}" if isinstance(version, str) else name for name, version in one.sources.items()]
+        if one.table in self._there and any(name in graph.nodes for name in sources):
+            graph.add(Node(one.table, "sql", {"exists": True, "mode": one.mode, "statement": f"{one.file}:{one.line}"}))
+            known = (name for name in sources if name in graph.nodes)
+            graph.connect(Edge(Endpoint(name), Endpoint(one.table), By("statement")) for name in known)
 
     def _unknown(self, table: str) -> UsageError:
         return UsageError(f"the lake has no table {table[:100]}; {near(table, self.overview().names())}")

@@ -73,6 +73,7 @@ class Status:
         self._layout = layout
         old = read_json(lake.storage, lake.status) or {}
         self._lock = threading.Lock()
+        self._failed: dict[str, dict[str, str]] = {}  # kind of gold tables, or follower -> table -> why it is behind
         self._recent: deque[tuple[float, int]] = deque()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
@@ -241,14 +242,22 @@ class Status:
         """Set the rows per routing name of the gold tables of a kind after a run; `failed`: those of this kind that are
         behind silver -> why."""
         with self._lock:
-            others = self.value["gold_failed"].items()
-            kept = {table: why for table, why in others if self._layout.gold_kind(table) != kind}
-            self.value["gold_failed"] = kept | failed
+            self._set_failed(kind, failed)
             for name, count in rows.items():
                 if kind == GOLD:
                     self._table(name)["gold"] = count
                 else:
                     self.value["gold_rows"][self._layout.gold_of(name, kind)] = count
+
+    def sql_done(self, follower: str, rows: dict[str, int], failed: dict[str, str]) -> None:
+        """As `gold_done`, for the tables of a statement; `rows` are by table."""
+        with self._lock:
+            self._set_failed(follower, failed)
+            self.value["gold_rows"].update(rows)
+
+    def _set_failed(self, follower: str, failed: dict[str, str]) -> None:
+        self._failed[follower] = failed
+        self.value["gold_failed"] = {table: why for own in self._failed.values() for table, why in own.items()}
 
     def end(self, state: str, reason: str | None, bump: bool = False) -> None:
         """Write the final status, even if the JVM no longer responds."""

@@ -13,7 +13,7 @@ import os
 import pickle
 import secrets
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from py4j.java_gateway import JavaObject, do_client_auth, quiet_shutdown  # type
 from pyspark import RDD, SparkContext, java_gateway
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.serializers import CPickleSerializer
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_app.lake.lake import Lake
 
@@ -235,6 +235,27 @@ def parse_plan(session: SparkSession, query: str) -> Any:
         Py4JJavaError: the text is not SQL.
     """
     return session._jsparkSession.sessionState().sqlParser().parsePlan(query)
+
+
+def split_statements(session: SparkSession, text: str) -> list[str]:
+    """The statements of a text, which semicolons separate; together with these they are the text."""
+    strings: Any = session.sparkContext._jvm.org.apache.spark.sql.catalyst.util.StringUtils  # type: ignore[union-attr]
+    return list(each(strings.splitSemiColonWithIndex(text, False)))
+
+
+def analyzed_plan(rows: DataFrame) -> Any:
+    """Spark's plan of a DataFrame, with the types and origins of its columns."""
+    return rows._jdf.queryExecution().analyzed()
+
+
+def each(values: Any) -> Iterator[Any]:
+    """The values of a sequence of Scala."""
+    return (values.apply(number) for number in range(values.size()))
+
+
+def kind_of(value: Any) -> str:
+    """The name of the class of a node or expression."""
+    return str(value.getClass().getSimpleName())
 
 
 def is_statement(session: SparkSession, plan: Any) -> bool:

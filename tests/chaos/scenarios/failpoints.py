@@ -21,6 +21,7 @@ from spark_app.lake.files.local import open_storage
 from spark_app.lake.lake import Lake
 from spark_app.model.address import StorageAddress
 from spark_app.recovery import requests
+from tests.chaos.gold_tables import BY_SQL
 from tests.chaos.lab import Lab
 from tests.chaos.outcome import Outcome
 from tests.chaos.scenarios import Size
@@ -118,6 +119,7 @@ def _stage(lab: Lab) -> Stage:
         REFERENCE=json.dumps({"studios": STUDIOS | {"path": studios.root}}),
         TABLES__ALLOWLIST="[]",  # otherwise a command has that of the last start
         FAILPOINTS="on",
+        **BY_SQL,
         **WAITS_FOR_SCHEMAS,
     )
 

@@ -193,7 +193,7 @@ def test_gold_beyond_repair_is_computed_anew(tmp_path: Path, capsys: pytest.Capt
     synced.sync(["gold_a_player_agg"])
     (lake.path(delta_log.log_key("gold_a_player_agg")) / f"{1:020d}.json").unlink()
     open_committer(lake)
-    assert "the app recomputes gold" in capsys.readouterr().err
+    assert "the app computes it anew" in capsys.readouterr().err
     assert (lake.tables(), lake.path(lake.gold_state(GOLD)).exists()) == (["bronze_events"], False)
     assert "gold_a_player_agg" not in DurabilityMark(lake).versions
 

@@ -254,7 +254,7 @@ def test_each_table_has_its_layer_and_neighbours() -> None:
     assert Layer.of(LAYOUT, UNO) == Layer("silver", "uno")
     assert Layer.of(LAYOUT, "gold_uno_player_agg") == Layer("gold", "uno", "gold_uno_player_agg")
     assert Layer.of(LAYOUT, "deferred_events") == Layer("deferred")
-    assert Layer.of(LAYOUT, "other") == Layer("table")
+    assert Layer.of(LAYOUT, "other") == Layer("table", "", "other")
     assert Layer("silver", "uno").neighbours(LAYOUT) == (["bronze_events"], ["gold_uno_player_agg"])
     assert Layer("gold", "uno", "gold_uno_player_agg").neighbours(LAYOUT) == ([UNO], [])
 

@@ -299,7 +299,7 @@ class Layer:
             return Layer("silver", layout.name_of(table))
         if layout.is_gold(table):
             return Layer("gold", layout.gold_name_of(table), table)
-        return Layer("table")
+        return Layer("table", "", table)
 
     def neighbours(self, layout: TableNames) -> tuple[list[str], list[str]]:
         """(tables that it comes from, tables that come from it); of bronze the silver tables are left out."""
@@ -342,7 +342,17 @@ def figures(observed: Observations, layout: TableNames, layer: Layer) -> dict[st
             return {"records": amount(reading.number("deferred"))}
         case "dropped":
             return {"records": amount(reading.number("dropped"))}
-    return {}
+    sql = reading.objects("sql").get(layer.table)
+    if not isinstance(sql, dict):
+        return {}
+    last = f"{sql.get('seconds')} s at {sql.get('at')}" if sql.get("at") else sql.get("waits") or "-"
+    every = f"{sql.get('interval_s'):g} s" if isinstance(sql.get("interval_s"), float | int) else "-"
+    return {
+        "rows": amount(sql.get("rows")),
+        "kept up by": str(sql.get("mode") or "-"),
+        "every": every,
+        "last run": last,
+    }
 
 
 def trouble(observed: Observations, layer: Layer, table: str) -> str:
@@ -355,10 +365,12 @@ def trouble(observed: Observations, layer: Layer, table: str) -> str:
             f"./scripts/protolake resume {layer.name} --failing quarantine (or --failing land)"
         )
         return f"{table} is paused: {pause_text(pause)}." + ("" if pause.get("let_in") else remedy)
-    why = reading.objects("gold_failed").get(table) if layer.kind == "gold" else None
-    if why is not None:
-        return (
-            f"{table} failed, and the app recomputes it later: {why}. If it fails again and again, "
-            f"./scripts/protolake rebuild {layer.name} compares its silver table with bronze and recomputes it"
-        )
-    return ""
+    why = reading.objects("gold_failed").get(table)
+    if why is None:
+        return ""
+    remedy = (
+        f"./scripts/protolake rebuild {layer.name} compares its silver table with bronze and recomputes it"
+        if layer.kind == "gold"
+        else "correct its statement and restart the app"
+    )
+    return f"{table} failed, and the app recomputes it later: {why}. If it fails again and again, {remedy}"

@@ -1,0 +1,113 @@
+"""Checks tables by SQL: a session of Spark that has nothing of the app runs each statement again over the versions that
+its last run read. Spark is shared with what is audited; how tables are kept up is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import duckdb
+import pyarrow as pa
+from deltalake import Schema
+from deltalake.exceptions import DeltaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_app.audit.snapshot import Snapshot, Table
+from spark_app.audit.verdict import SQL, Verdict
+from spark_app.lake import sql_tables
+from spark_app.lake.files.reference_files import KEY, read_copy
+from spark_app.lake.sql_tables import SqlTable
+from spark_app.model.errors import first_message_line
+from spark_app.model.text import quoted
+from spark_app.units.spark.options import LOGGING
+
+NO_RUN = "tables by SQL have no whole run yet, or failed: `status` names them"
+GONE = "tables by SQL were made of versions that are gone by now: wait for their next run, and audit again"
+NO_DIFFERENCE = "%.6g"  # digits of floating-point numbers: sums of them depend on the order of the rows
+FLOATING = re.compile(r"DOUBLE|FLOAT")
+OPTIONS = {
+    "spark.master": "local[*]",
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING}",
+}
+
+
+def check_sql(snapshot: Snapshot, verdict: Verdict) -> None:
+    """Check the tables by SQL whose last run has ended."""
+    known = list(sql_tables.every(snapshot.lake))
+    ready = [one for one in known if one.digest and one.version >= 0]
+    verdict.note(NO_RUN, len(known) - len(ready))
+    if not ready:
+        return
+    builder = SparkSession.builder.appName("protolake-audit")
+    for key, value in OPTIONS.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    for one in ready:
+        try:
+            found = Table(snapshot.lake.storage, one.table, one.version)
+            due = _compute(spark.newSession(), snapshot, one)
+        except (DeltaError, FileNotFoundError):
+            verdict.note(GONE)
+            continue
+        except PySparkException as error:
+            verdict.add(SQL, one.table, [one.statement], f"the statement cannot be run: {first_message_line(error)}")
+            continue
+        verdict.rows.setdefault(one.table, found.count())
+        verdict.add(SQL, one.table, *_differences(found.read(), due))
+
+
+def _compute(spark: SparkSession, snapshot: Snapshot, one: SqlTable) -> pa.Table:
+    """The rows that the table has to have.
+
+    Raises:
+        DeltaError, FileNotFoundError: a version is gone.
+        PySparkException: the query cannot be run.
+    """
+    storage, types = snapshot.lake.storage, {}
+    for name, version in one.sources.items():
+        if isinstance(version, str):
+            rows = pa.Table.from_batches([read_copy(storage, name, version)])
+            key = snapshot.settings.reference[name].key
+            rows = rows.rename_columns([key if column == KEY else column for column in rows.column_names])
+        else:
+            rows = Table(storage, name, version).read()
+        types[name] = {field.name: str(field.type) for field in rows.schema}
+        spark.createDataFrame(rows).createOrReplaceTempView(name)
+    views = snapshot.settings.views(types)
+    for name in views.sources:
+        sql = views.sql(name, types.__getitem__, lambda column: "`" + column.replace("`", "``") + "`")
+        spark.sql(sql).createOrReplaceTempView(name)
+    for name, query in one.views.items():
+        spark.sql(query).createOrReplaceTempView(name)
+    return spark.sql(one.query).toArrow()
+
+
+def _differences(found: pa.Table, due: pa.Table) -> tuple[Iterator[str], str]:
+    """(one text for each row that one of both lacks, why)."""
+    due = due.cast(pa.schema(Schema.from_arrow(due.schema).to_arrow()))
+    if found.schema.remove_metadata().to_string() != due.schema.remove_metadata().to_string():
+        return iter(["columns"]), f"the statement gives other columns or types: {due.schema.names}"
+    with duckdb.connect() as con:
+        con.execute("SET TimeZone = 'UTC'")
+        con.register("found", found)
+        con.register("due", due)
+        columns = [
+            f"printf('{NO_DIFFERENCE}', {quoted(name)} + 0)" if FLOATING.fullmatch(str(kind)) else quoted(name)
+            for name, kind in zip(due.column_names, con.table("due").types, strict=True)
+        ]
+        sides = [f"SELECT {', '.join(columns)} FROM {side}" for side in ("found", "due")]
+        lacking = [
+            con.sql(f"SELECT * FROM ({one} EXCEPT ALL {other}) LIMIT 1000").fetchall()
+            for one, other in (sides, sides[::-1])
+        ]
+    wrong = [f"{words} {row}" for words, rows in zip(("not due:", "missing:"), lacking, strict=True) for row in rows]
+    return iter(wrong), "it differs from its statement"

@@ -1,0 +1,50 @@
+"""Writes the rows of a query as files of a table, in the workers: a result may be larger than the driver's memory."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from spark_app.lake.delta import parquet as files
+from spark_app.lake.files.storage import Storage
+from spark_app.model.reports import FileEntry
+
+ROWS, BYTES = 1 << 18, 64 << 20  # of a row group
+ENTRY = "path string, rows long, size long, stats string, schema string"
+
+
+def write_rows(rows: DataFrame, columns: pa.Schema, storage: Storage, table: str, compression: str) -> list[FileEntry]:
+    """Write each partition that has rows to a file in the table's folder; no log names the files yet.
+
+    Args:
+        columns: those of the rows.
+    """
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pieces = row_groups(batches, columns)
+        first = next(pieces, None)
+        if first is not None:
+            name, every = f"sql-{uuid.uuid4().hex}.parquet", itertools.chain([first], pieces)
+            texts = files.texts_of(columns)
+            entry = files.write_row_groups(storage, table, name, columns, every, compression, texts, durable=False)
+            yield pa.RecordBatch.from_pylist([asdict(entry)])
+
+    found = rows.mapInArrow(write, ENTRY).toArrow()
+    return [FileEntry(**one) for one in found.to_pylist()]
+
+
+def row_groups(batches: Iterable[pa.RecordBatch], columns: pa.Schema) -> Iterator[pa.Table]:
+    """The rows in tables of about `ROWS` rows or `BYTES` bytes, without empty ones."""
+    kept: list[pa.RecordBatch] = []
+    for batch in batches:
+        kept += [batch] if batch.num_rows else []
+        if sum(one.num_rows for one in kept) >= ROWS or sum(one.nbytes for one in kept) >= BYTES:
+            yield pa.Table.from_batches(kept).cast(columns)
+            kept = []
+    if kept:
+        yield pa.Table.from_batches(kept).cast(columns)

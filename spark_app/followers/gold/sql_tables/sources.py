@@ -1,0 +1,216 @@
+"""The tables that a statement reads, as views of one Spark session at one moment.
+
+Each statement has a session of its own, in which the views have the names of the tables. A view reads the files of one
+version, or only the files that some units have added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from spark_app.followers.gold.sql_tables.statements import SqlFiles, Statement
+from spark_app.lake.delta.table_schema import columns_of, open_table
+from spark_app.lake.files.reference_files import KEY, read_copy
+from spark_app.model.text import near
+from spark_app.model.views import TABLE, Views
+from spark_app.units.driver.open_lake import OpenLake
+from spark_app.units.driver.reader import FOLDER, read_rows
+
+REOPEN_AFTER = 100  # versions: a handle keeps what it has read of each
+
+
+class Waits(Exception):
+    """A table that the statement reads is not there yet."""
+
+
+class Unknown(Exception):
+    """The statement reads a table that the lake will never have."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a statement reads, between two units.
+
+    Attributes:
+        silver: silver table -> its columns.
+        derived: gold table, or table by SQL -> its columns.
+        references: reference table -> the content in force.
+        views: temporary view -> its query; one reads those before it.
+        united: the views of the lake, such as silver_all.
+        versions: table or reference table -> version.
+        files: table -> keys of its files in that version, as far as they were asked for.
+    """
+
+    silver: dict[str, pa.Schema] = field(default_factory=dict)
+    derived: dict[str, pa.Schema] = field(default_factory=dict)
+    references: dict[str, str] = field(default_factory=dict)
+    views: dict[str, str] = field(default_factory=dict)
+    united: tuple[str, ...] = ()
+    versions: dict[str, int | str] = field(default_factory=dict)
+    files: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> dict[str, pa.Schema]:
+        return self.silver | self.derived
+
+    @property
+    def names(self) -> set[str]:
+        """Of all views but the temporary ones."""
+        return {*self.columns, *self.references, *self.united}
+
+    @property
+    def growing(self) -> set[str]:
+        """Those of them whose rows do not change."""
+        return {*self.silver, *({"silver_all"} & set(self.united))}
+
+    def adding(self, files: Mapping[str, list[str]]) -> Sources:
+        """The same with these files, and none of other tables."""
+        return replace(self, files={name: files.get(name, []) for name in self.columns})
+
+
+class SourceReader:
+    """The sources of one statement's tables. Call it from one thread."""
+
+    def __init__(self, session: SparkSession, opened: OpenLake, files: SqlFiles):
+        self._session = session
+        self._opened = opened
+        self._files = files
+        self._handles: dict[str, tuple[DeltaTable, int]] = {}  # handle and the version at which it was opened
+
+    def moment(self) -> tuple[set[str], Views]:
+        """The tables and views of the lake."""
+        tables = self._opened.lake.tables()
+        return set(tables), self._opened.settings.views(tables)
+
+    def look(self, statement: Statement, name: str, moment: tuple[set[str], Views]) -> Sources:
+        """The sources of a statement; no unit may be built meanwhile.
+
+        Args:
+            name: the routing name if the statement is of each one; else "".
+            moment: what `moment` gives now.
+
+        Raises:
+            Waits, Unknown: a table is not there.
+        """
+        views, (tables, of_lake) = self._files.views_of(name), moment
+        found, left, seen = Sources(), sorted(statement.reads), set[str]()
+        united: list[str] = []
+        while left:
+            one = left.pop()
+            if one in seen:
+                continue
+            seen.add(one)
+            if one in views:
+                found.views[one] = views[one].query
+                left += sorted(views[one].reads)
+            elif one in of_lake.sources:
+                united.append(one)
+                left += of_lake.sources[one]
+            else:
+                self._add(found, one, tables, statement)
+        own = {name: view.query for name, view in views.items() if name in found.views}  # one reads those before it
+        return replace(found, united=tuple(united), views=own)
+
+    def _add(self, found: Sources, one: str, tables: set[str], statement: Statement) -> None:
+        layout, committer = self._opened.settings.layout, self._opened.units.committer
+        if one in self._opened.settings.reference:
+            version = self._opened.projections.joins.references.versions()[one]
+            found.references[one] = found.versions[one] = version.content
+        elif layout.is_silver(one) and one in tables:
+            columns = committer.tables.columns(one)
+            assert columns is not None
+            found.silver[one] = columns
+            found.versions[one] = committer.tables.version(one) or 0
+        elif (layout.is_gold(one) or self._is_made(one)) and one in tables:
+            handle = self._handle(one)
+            found.derived[one] = columns_of(handle)
+            found.versions[one] = handle.version()
+        elif layout.is_silver(one) or layout.is_gold(one) or Views.is_reserved(one) or self._is_made(one):
+            raise Waits(f"it waits for {one}, which is not there yet")
+        else:
+            self._refuse(one, tables, statement)
+
+    def _is_made(self, table: str) -> bool:
+        return self._files.makes(table, self._opened.admission.admitted.values())
+
+    def _refuse(self, one: str, tables: set[str], statement: Statement) -> NoReturn:
+        settings = self._opened.settings
+        if one in settings.tables.fixed:
+            raise Unknown(f"{one} cannot be read here: only silver, gold, reference tables and tables by SQL can")
+        known = {*tables, *settings.reference, *self._files.views_of(""), *settings.views(tables).sources}
+        known |= {made.name for made in self._files.tables}
+        known -= {*settings.tables.fixed, statement.name}
+        raise Unknown(f"there is no table {one}; {near(one, known)}")
+
+    def _handle(self, table: str) -> DeltaTable:
+        handle, opened_at = self._handles.get(table, (None, 0))
+        if handle is None or handle.version() - opened_at > REOPEN_AFTER:
+            handle = open_table(self._opened.lake, table)
+            self._handles[table] = handle, handle.version()
+        else:
+            handle.update_incremental()
+        return handle
+
+    def files_of(self, sources: Sources) -> Sources:
+        """The same with all files of the sources; no unit may be built meanwhile."""
+        files = {}
+        for table in sources.silver:
+            self._opened.units.refresh(table)
+            files[table] = self._opened.units.committer.tables.files(table)
+        for table in sources.derived:
+            paths = self._handles[table][0].get_add_actions()["path"].to_pylist()
+            files[table] = [f"{table}/{path}" for path in paths]
+        return replace(sources, files=files)
+
+    def register(self, sources: Sources) -> None:
+        """Make the views of the session read these files."""
+        for table, columns in sources.columns.items():
+            self._read(sources.files[table], columns).drop(FOLDER).createOrReplaceTempView(table)
+        for name, content in sources.references.items():
+            rows = pa.Table.from_batches([read_copy(self._opened.lake.storage, name, content)])
+            key = self._opened.settings.reference[name].key
+            rows = rows.rename_columns([key if one == KEY else one for one in rows.column_names])
+            self._session.createDataFrame(rows).createOrReplaceTempView(name)
+        for name in sources.united:
+            self._unite(name, sources).createOrReplaceTempView(name)
+        for name, query in sources.views.items():
+            self._session.sql(query).createOrReplaceTempView(name)
+
+    def mixed(self, sources: Sources) -> dict[str, list[str]]:
+        """View of the lake -> its columns that are text because their types differ."""
+        views, types = self._opened.settings.views(self._opened.lake.tables()), _types(sources)
+        return {name: views.mixed(name, types.__getitem__) for name in sources.united}
+
+    def _read(self, keys: list[str], columns: pa.Schema) -> DataFrame:
+        return read_rows(self._session, self._opened.lake.storage, keys, from_arrow_schema(columns))
+
+    def _unite(self, name: str, sources: Sources) -> DataFrame:
+        """The rows of a view of the lake. Tables whose types agree are read at once: a union of a thousand tables takes
+        Spark seconds to plan."""
+        settings, columns = self._opened.settings, sources.columns
+        views = settings.views(self._opened.lake.tables())
+        tables, types = views.sources[name], _types(sources)
+        if not views.is_united(name) or views.mixed(name, types.__getitem__):
+            return self._session.sql(views.sql(name, types.__getitem__, quoted_in_spark))
+        fields = {one.name: one for table in tables for one in columns[table]}
+        rows = self._read([key for table in tables for key in sources.files[table]], pa.schema(list(fields.values())))
+        kind, layout = settings.layout.gold_kind(tables[0]), settings.layout
+        before, after = (layout.silver if kind is None else layout.pattern_of(kind)).split("{name}")
+        routing = F.regexp_extract(F.col(FOLDER), f"^{before}(.*){after}$", 1)
+        return rows.select(routing.alias(TABLE), *(F.col(quoted_in_spark(one)) for one in fields))
+
+
+def _types(sources: Sources) -> dict[str, dict[str, str]]:
+    return {table: {one.name: str(one.type) for one in columns} for table, columns in sources.columns.items()}
+
+
+def quoted_in_spark(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

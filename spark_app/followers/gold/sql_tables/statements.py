@@ -1,0 +1,302 @@
+"""Reads SQL files into statements with Spark's own parser. A wrong statement is a value with a reason, and stops no
+other."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_app.model.errors import last_message_line
+from spark_app.model.views import Views
+from spark_app.settings.gold import seconds_of
+from spark_app.settings.models import Settings
+from spark_app.units.spark.jvm import each, kind_of, parse_plan, split_statements
+
+MOST_BYTES = 1 << 20  # of a file
+NAME, IN_PARSER = "{name}", "protolake_routing_name"  # the parser takes no braces
+TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,100}")
+REFRESH = re.compile(r"(\bCREATE\s+)(OR\s+REFRESH)(?=\s+MATERIALIZED\s+VIEW\b)", re.IGNORECASE)
+BLANK = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
+PLACE = re.compile(r"\(line (\d+), pos \d+\)")
+INTERVAL = "pipelines.trigger.interval"
+FORMS = "CREATE MATERIALIZED VIEW name AS SELECT ... or CREATE TEMPORARY VIEW name AS SELECT ..."
+FUNCTIONS = {"range", "explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack"}
+# Parts of a query that read something besides tables, or run something.
+REFUSED = {
+    "NamedStreamingRelation": "STREAM is not possible here: new rows are added where the statement allows it",
+    "RelationTimeTravel": "an older version of a table cannot be read here",
+    "PlanWithUnresolvedIdentifier": "IDENTIFIER() is not possible here: write the name of the table",
+    "ScriptTransformation": "TRANSFORM runs programs, which is not possible here",
+}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement of a file, or what is wrong there.
+
+    Attributes:
+        name: of its table, or temporary view; with `{name}` there is one for each routing value.
+        query: its SELECT.
+        reads: the tables and views that the query names, perhaps among others.
+        is_view: whether it is a temporary view.
+        refused: why it makes no table; "" = it does.
+    """
+
+    name: str
+    file: str
+    line: int
+    query: str = ""
+    reads: frozenset[str] = frozenset()
+    is_view: bool = False
+    comment: str = ""
+    interval_s: float = 0.0
+    refused: str = ""
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+    @property
+    def follower(self) -> str:
+        """The name of the follower that computes its tables."""
+        return f"sql.{self.name.replace(NAME, 'NAME')}"
+
+    @property
+    def is_of_each(self) -> bool:
+        """Whether there is one table for each routing value."""
+        return NAME in self.name
+
+    def of(self, name: str) -> Statement:
+        """The same for a routing name."""
+        reads = frozenset(one.replace(NAME, name) for one in self.reads)
+        return replace(self, name=self.name.replace(NAME, name), query=self.query.replace(NAME, name), reads=reads)
+
+
+@dataclass(frozen=True)
+class SqlFiles:
+    """The statements of all files.
+
+    Attributes:
+        tables: those that make tables; one follows those that it reads.
+        views: the temporary views.
+        refused: the others.
+    """
+
+    tables: tuple[Statement, ...] = ()
+    views: tuple[Statement, ...] = ()
+    refused: tuple[Statement, ...] = ()
+
+    def makes(self, table: str, names: Iterable[str]) -> bool:
+        """Whether a statement makes this table, perhaps for one of the routing names."""
+        return any(
+            table == one.name or (one.is_of_each and table in (one.name.replace(NAME, name) for name in names))
+            for one in self.tables
+        )
+
+    def views_of(self, name: str) -> dict[str, Statement]:
+        """The temporary views by name; those with `{name}` of a routing name, or not at all if it is ""."""
+        own = (view.of(name) if view.is_of_each else view for view in self.views if name or not view.is_of_each)
+        return {view.name: view for view in own}
+
+
+def read_files(session: SparkSession, settings: Settings) -> SqlFiles:
+    """The statements of the files that the settings name."""
+    found = [one for file in _files(settings.tables.sql) for one in _statements(session, file, settings)]
+    names = _Names(settings)
+    misnamed = {one.where: why for one in found if one.name and (why := names.problem(one, found))}
+    named = [one for one in found if one.name and one.where not in misnamed]
+    refused = {one.where: one.refused for one in found if one.refused} | misnamed
+    refused |= {one.where: why for one, why in _cycles(named)}
+    for _ in named:  # one that reads another which is refused is refused, too
+        wrong = {one.name: one.where for one in named if one.where in refused}
+        for one in named:
+            first = next((name for name in sorted(one.reads) if name in wrong), None)
+            if first is not None and one.where not in refused:
+                refused[one.where] = f"it reads {first}, whose statement is refused ({wrong[first]})"
+    good = {one.name: one for one in named if one.where not in refused}
+    order = TopologicalSorter({name: one.reads & good.keys() for name, one in good.items()}).static_order()
+    ordered = [good[name] for name in order]
+    return SqlFiles(
+        tuple(one for one in ordered if not one.is_view),
+        tuple(one for one in ordered if one.is_view),
+        tuple(replace(one, refused=refused[one.where]) for one in found if one.where in refused),
+    )
+
+
+def _files(patterns: Sequence[str]) -> Iterator[str]:
+    for pattern in patterns:
+        yield from sorted(glob.glob(pattern)) or [pattern]
+
+
+def _statements(session: SparkSession, file: str, settings: Settings) -> Iterator[Statement]:
+    try:
+        if not os.path.isfile(file):
+            raise OSError("there is no such file: correct tables.sql, whose paths begin where the app was started")
+        if os.path.getsize(file) > MOST_BYTES:
+            raise OSError(f"the file has more than {MOST_BYTES:,} bytes: split it")
+        with open(file, encoding="utf-8") as source:
+            text = source.read()
+    except (OSError, UnicodeDecodeError) as error:
+        yield Statement("", file, 0, refused=str(error))
+        return
+    end = 0
+    for piece in split_statements(session, text):
+        begin, end = text.index(piece, end), text.index(piece, end) + len(piece)
+        blank = BLANK.match(piece)
+        start = blank.end() if blank else 0
+        if start < len(piece):
+            line = 1 + text.count("\n", 0, begin + start)
+            yield _statement(session, file, line, piece[start:], settings)
+
+
+def _statement(session: SparkSession, file: str, line: int, text: str, settings: Settings) -> Statement:
+    plain = REFRESH.sub(lambda found: found[1] + " " * len(found[2]), text, count=1)
+    try:
+        plan = parse_plan(session, plain.replace(NAME, IN_PARSER))
+    except (PySparkException, Py4JError) as error:
+        why = last_message_line(error)
+        place = PLACE.search(why)
+        return Statement("", file, line + int(place[1]) - 1 if place else line, refused=PLACE.sub("", why).strip())
+    kind = kind_of(plan)
+    try:
+        if kind == "CreateMaterializedViewAsSelect":
+            return _table(plan, Statement("", file, line, interval_s=settings.tables.sql_interval_s))
+        if kind == "CreateViewCommand" and plan.viewType().toString() == "LocalTempView":
+            return _view(plan, Statement("", file, line, is_view=True))
+        raise ValueError(f"{kind} is not possible here, only {FORMS}")
+    except ValueError as error:
+        return Statement("", file, line, refused=str(error).replace(IN_PARSER, NAME))
+
+
+def _table(plan: Any, one: Statement) -> Statement:
+    """
+    Raises:
+        ValueError: why the statement is refused.
+    """
+    spec = plan.tableSpec()
+    if plan.columns().size() or plan.partitioning().size():
+        raise ValueError("a list of columns, PARTITIONED BY and CLUSTER BY are not possible here: leave them out")
+    if spec.location().isDefined() or (spec.provider().isDefined() and spec.provider().get().lower() != "delta"):
+        raise ValueError("tables are Delta tables of the lake: leave out USING and LOCATION")
+    properties = {key: spec.properties().apply(key) for key in each(spec.properties().keys().toList())}
+    interval = properties.pop(INTERVAL, None)
+    if properties:
+        raise ValueError(f"the property {min(properties)} is unknown; {INTERVAL} is the only one")
+    comment = spec.comment().get() if spec.comment().isDefined() else ""
+    seconds = one.interval_s if interval is None else float(seconds_of(interval))
+    if not seconds:
+        raise ValueError(f"{INTERVAL} has to be longer than nothing")
+    name = ".".join(each(plan.name().nameParts()))
+    return replace(_query(plan.query(), plan.originalText(), name, one), comment=comment, interval_s=seconds)
+
+
+def _view(plan: Any, one: Statement) -> Statement:
+    if plan.userSpecifiedColumns().size():
+        raise ValueError("a list of columns is not possible here: name the columns in the SELECT")
+    name = plan.name().unquotedString()
+    return _query(plan.plan(), plan.originalText().get(), name, one)
+
+
+def _query(plan: Any, text: str, name: str, one: Statement) -> Statement:
+    name = name.replace(IN_PARSER, NAME)
+    if not TABLE_NAME.fullmatch(name.replace(NAME, "x")) or name.count(NAME) > 1:
+        raise ValueError(f"{name} is no name for a table here: use letters a to z, digits and _, and {NAME} once")
+    reads = frozenset(table.replace(IN_PARSER, NAME) for table in _read_by(plan))
+    every = text.replace(IN_PARSER, NAME)
+    if NAME in every and NAME not in name:
+        raise ValueError(f"the query has {NAME}, so the name of the table needs it, too")
+    if NAME in name and NAME not in every:
+        raise ValueError(f"the name of the table has {NAME}, so the query needs it, too")
+    return replace(one, name=name, query=every, reads=reads)
+
+
+def _read_by(plan: Any) -> Iterator[str]:
+    """The tables that a parsed query names.
+
+    Raises:
+        ValueError: it reads something that is no table of the lake.
+    """
+    found = list(nodes(plan))
+    withs = (node for node in found if kind_of(node) == "UnresolvedWith")
+    own = {one._1().lower() for node in withs for one in each(node.cteRelations())}
+    for node in found:
+        kind = kind_of(node)
+        if kind in REFUSED or "Script" in kind:
+            raise ValueError(REFUSED.get(kind, REFUSED["ScriptTransformation"]))
+        if kind == "UnresolvedTableValuedFunction":
+            function = ".".join(each(node.name()))
+            if function.lower() not in FUNCTIONS:
+                raise ValueError(f"the table function {function} is not possible here")
+        if kind == "UnresolvedRelation":
+            parts = list(each(node.multipartIdentifier()))
+            if len(parts) > 1:
+                raise ValueError(f"{'.'.join(parts)}: only tables of the lake can be read, by their names alone")
+            if parts[0].lower() not in own:
+                yield parts[0].lower()
+
+
+def nodes(plan: Any, inside: Callable[[Any], bool] = lambda node: True) -> Iterator[Any]:
+    """The nodes of a plan, those of subqueries too.
+
+    Args:
+        inside: whether the nodes below a node are wanted.
+    """
+    left = [plan]
+    while left:
+        node = left.pop()
+        yield node
+        if inside(node):
+            left += [*each(node.children()), *each(node.innerChildren())]
+
+
+class _Names:
+    """The names that a statement may not have."""
+
+    def __init__(self, settings: Settings):
+        self._layout = settings.layout
+        self._fixed = {*settings.tables.fixed, *settings.reference}
+
+    def problem(self, one: Statement, found: Iterable[Statement]) -> str:
+        """Why a statement cannot have its name; "" if it can."""
+        others = {other.name: other for other in reversed(list(found)) if other.name}
+        first = others[one.name] if one.name else one
+        example = one.name.replace(NAME, "x")
+        if first is not one:
+            return f"{one.name} is the name of another statement, too ({first.where})"
+        if example in self._fixed or self._layout.is_silver(example) or self._layout.is_gold(example):
+            return f"{one.name} is, or could be, the name of another table of the lake: take another"
+        if Views.is_reserved(example):
+            return f"{one.name} is the name of a view that is always there: take another"
+        if one.is_of_each and any(_could_be(one.name, other) for other in others if other != one.name):
+            return f"{one.name} could make the table of another statement: take another name"
+        return ""
+
+
+def _could_be(pattern: str, name: str) -> bool:
+    before, after = pattern.split(NAME)
+    first, _, last = name.partition(NAME)
+    if NAME not in name:
+        return name.startswith(before) and name.endswith(after) and len(name) > len(before) + len(after)
+    return (before.startswith(first) or first.startswith(before)) and (after.endswith(last) or last.endswith(after))
+
+
+def _cycles(found: Sequence[Statement]) -> Iterator[tuple[Statement, str]]:
+    """The statements that read each other in a circle, one after another until there is no circle."""
+    left = {one.name: one for one in found}
+    while True:
+        try:
+            TopologicalSorter({name: one.reads & left.keys() for name, one in left.items()}).prepare()
+            return
+        except CycleError as error:
+            circle = [str(name) for name in reversed(error.args[1])]
+            for name in dict.fromkeys(circle):
+                yield left.pop(name), f"it reads itself: {' reads '.join(circle)}"
