@@ -32,6 +32,7 @@ from spark_app.followers.gold.sql_tables.statements import SqlFiles, Statement
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.lake import sql_tables
 from spark_app.lake.files.disk import is_full
+from spark_app.lake.lake import Lake
 from spark_app.lake.sql_tables import SqlTable
 from spark_app.model.columns import Comments
 from spark_app.model.errors import ContractError, last_message_line
@@ -47,7 +48,7 @@ class TimedOut(Exception):
 
 OF_ONE_TABLE = (
     *(PySparkException, Py4JError, DeltaError, ContractError, pa.ArrowException, FileNotFoundError),
-    *(Refused, Unknown, TimedOut),
+    *(Refused, Unknown, Waits, TimedOut),
 )
 
 
@@ -124,11 +125,16 @@ class SqlFollower(Follower):
     def follow(self, units: Units) -> int:
         """A table that is not brought up to the last unit, for whatever reason, is computed as a whole later."""
         manifests, rows = self._opened.units.manifests, dict[str, int]()
+        # Without the lock: with a long interval or many tables this takes seconds.
+        changes = Changes(self._opened.lake)
+        changes.add(units)
+        sources = self._look()
         with self._unit_lock:
             if manifests.applied() < manifests.last:
                 return units.after
-            units = units.now()
-            runs = self._look(units)
+            before, units = units.upto, units.now()
+            changes.add(replace(units, after=before))
+            runs = self._due(sources, units, changes)
         for run in runs:
             with self._of_one_table(run.statement):
                 rows[run.statement.name] = self._run(run)
@@ -162,27 +168,30 @@ class SqlFollower(Follower):
             return {"": self.statement}
         return {name: self.statement.of(name) for name in sorted(set(self._opened.admission.admitted.values()))}
 
-    def _look(self, units: Units) -> list[Run]:
-        """The runs that are due."""
-        changes, waiting, found = Changes.of(units, self._opened.lake.table), self._failures.waiting(), list[Run]()
-        waits, self._waits = dict[str, str](), {}
+    def _look(self) -> list[tuple[Statement, Sources]]:
+        """The sources of the tables that need not wait."""
+        waiting, waits, found = self._failures.waiting(), dict[str, str](), list[tuple[Statement, Sources]]()
         moment = self._reader.moment()
         for name, statement in self._tables().items():
-            if statement.name in waiting:
-                continue
-            with self._of_one_table(statement):
-                try:
-                    sources = self._reader.look(statement, name, moment)
-                except Waits as wait:
-                    waits[statement.name] = str(wait)
-                    self._forget(statement.name)
-                    continue
-                if (run := self._due(statement, sources, units, changes)) is not None:
-                    found.append(run)
+            if statement.name not in waiting:
+                with self._of_one_table(statement):
+                    try:
+                        found.append((statement, self._reader.look(statement, name, moment)))
+                    except Waits as wait:
+                        waits[statement.name] = str(wait)
+                        self._forget(statement.name)
         self._waits = waits
         return found
 
-    def _due(self, statement: Statement, sources: Sources, units: Units, changes: Changes) -> Run | None:
+    def _due(self, looked: list[tuple[Statement, Sources]], units: Units, changes: Changes) -> list[Run]:
+        found = []
+        for statement, sources in looked:
+            with self._of_one_table(statement):
+                if (run := self._run_of(statement, self._reader.pin(sources), units, changes)) is not None:
+                    found.append(run)
+        return found
+
+    def _run_of(self, statement: Statement, sources: Sources, units: Units, changes: Changes) -> Run | None:
         """The run of a table, if its sources or its statement have changed."""
         table, state = statement.name, self._state(statement.name)
         if state is None or not self._is_kept_up(state, statement, sources, units):
@@ -350,30 +359,29 @@ class SqlFollower(Follower):
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
 class Changes:
-    """What units have done to tables: table -> (unit, keys of added files, whether other rows went), in their order."""
+    """What units have done to tables."""
 
-    of_table: dict[str, list[tuple[int, list[str], bool]]]
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        # Table -> (unit, keys of added files, whether other rows went), in the order of the units.
+        self._of_table: dict[str, list[tuple[int, list[str], bool]]] = {}
 
-    @staticmethod
-    def of(units: Units, folder: Callable[[str], str]) -> Changes:
-        found: dict[str, list[tuple[int, list[str], bool]]] = {}
+    def add(self, units: Units) -> None:
         for unit in units:
             for table, change in unit.tables.items():
-                keys = [f"{folder(table)}/{entry.path}" for entry in change.adds]
+                keys = [f"{self._lake.table(table)}/{entry.path}" for entry in change.adds]
                 went = unit.kind == "rebuild" or unit.replaces(table) or bool(change.removes)
-                found.setdefault(table, []).append((unit.sequence, keys, went))
-        return Changes(found)
+                self._of_table.setdefault(table, []).append((unit.sequence, keys, went))
 
     def touches(self, table: str, after: int) -> bool:
-        return any(unit > after for unit, *_ in self.of_table.get(table, ()))
+        return any(unit > after for unit, *_ in self._of_table.get(table, ()))
 
     def files(self, table: str, after: int) -> list[str]:
-        return [key for unit, keys, _ in self.of_table.get(table, ()) if unit > after for key in keys]
+        return [key for unit, keys, _ in self._of_table.get(table, ()) if unit > after for key in keys]
 
     def replaces(self, table: str, after: int) -> bool:
-        return any(went for unit, _, went in self.of_table.get(table, ()) if unit > after)
+        return any(went for unit, _, went in self._of_table.get(table, ()) if unit > after)
 
 
 def _session_of(spark: SparkSession) -> SparkSession:

@@ -91,7 +91,7 @@ class SourceReader:
         return set(tables), self._opened.settings.views(tables)
 
     def look(self, statement: Statement, name: str, moment: tuple[set[str], Views]) -> Sources:
-        """The sources of a statement; no unit may be built meanwhile.
+        """The sources of a statement, without what `pin` adds.
 
         Args:
             name: the routing name if the statement is of each one; else "".
@@ -120,15 +120,12 @@ class SourceReader:
         return replace(found, united=tuple(united), views=own)
 
     def _add(self, found: Sources, one: str, tables: set[str], statement: Statement) -> None:
-        layout, committer = self._opened.settings.layout, self._opened.units.committer
+        layout = self._opened.settings.layout
         if one in self._opened.settings.reference:
             version = self._opened.projections.joins.references.versions()[one]
             found.references[one] = found.versions[one] = version.content
         elif layout.is_silver(one) and one in tables:
-            columns = committer.tables.columns(one)
-            assert columns is not None
-            found.silver[one] = columns
-            found.versions[one] = committer.tables.version(one) or 0
+            found.silver[one] = pa.schema([])
         elif (layout.is_gold(one) or self._is_made(one)) and one in tables:
             handle = self._handle(one)
             found.derived[one] = columns_of(handle)
@@ -158,6 +155,20 @@ class SourceReader:
         else:
             handle.update_incremental()
         return handle
+
+    def pin(self, sources: Sources) -> Sources:
+        """The same with the columns and versions of silver at this moment; no unit may be built meanwhile.
+
+        Raises:
+            Waits: a table was removed.
+        """
+        tables, silver, versions = self._opened.units.committer.tables, dict[str, pa.Schema](), dict(sources.versions)
+        for name in sources.silver:
+            columns = tables.columns(name)
+            if columns is None:
+                raise Waits(f"it waits for {name}, which was removed")
+            silver[name], versions[name] = columns, tables.version(name) or 0
+        return replace(sources, silver=silver, versions=versions)
 
     def files_of(self, sources: Sources) -> Sources:
         """The same with all files of the sources; no unit may be built meanwhile."""

@@ -112,29 +112,27 @@ def read_files(session: SparkSession, settings: Settings) -> SqlFiles:
     """The statements of the files that the settings name."""
     found = [one for file in _files(settings.tables.sql) for one in _statements(session, file, settings)]
     names = _Names(settings)
-    misnamed = {one.where: why for one in found if one.name and (why := names.problem(one, found))}
-    named = [one for one in found if one.name and one.where not in misnamed]
-    refused = {one.where: one.refused for one in found if one.refused} | misnamed
-    refused |= {one.where: why for one, why in _cycles(named)}
+    refused = {id(one): why for one in found if (why := one.refused or names.problem(one, found))}
+    named = [one for one in found if id(one) not in refused]
+    refused |= {id(one): why for one, why in _cycles(named)}
     for _ in named:  # one that reads another which is refused is refused, too
-        wrong = {one.name: one.where for one in named if one.where in refused}
+        wrong = {one.name: one.where for one in named if id(one) in refused}
         for one in named:
             first = next((name for name in sorted(one.reads) if name in wrong), None)
-            if first is not None and one.where not in refused:
-                refused[one.where] = f"it reads {first}, whose statement is refused ({wrong[first]})"
-    good = {one.name: one for one in named if one.where not in refused}
+            if first is not None and id(one) not in refused:
+                refused[id(one)] = f"it reads {first}, whose statement is refused ({wrong[first]})"
+    good = {one.name: one for one in named if id(one) not in refused}
     order = TopologicalSorter({name: one.reads & good.keys() for name, one in good.items()}).static_order()
     ordered = [good[name] for name in order]
     return SqlFiles(
         tuple(one for one in ordered if not one.is_view),
         tuple(one for one in ordered if one.is_view),
-        tuple(replace(one, refused=refused[one.where]) for one in found if one.where in refused),
+        tuple(replace(one, refused=refused[id(one)]) for one in found if id(one) in refused),
     )
 
 
-def _files(patterns: Sequence[str]) -> Iterator[str]:
-    for pattern in patterns:
-        yield from sorted(glob.glob(pattern)) or [pattern]
+def _files(patterns: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(file for pattern in patterns for file in sorted(glob.glob(pattern)) or [pattern]))
 
 
 def _statements(session: SparkSession, file: str, settings: Settings) -> Iterator[Statement]:
