@@ -86,6 +86,11 @@ ENTRIES = {
         "a gold interval: with a long history, with many changed tables, with many gamers",
         (targets.HISTORY, targets.TOUCHED),
     ),
+    "sql": Entry(
+        "scripts.benches.sql_tables",
+        "tables by SQL: a folded one beside the same by settings, one over all games, and a board",
+        (targets.FOLDED, targets.FOLDED_HISTORY, targets.UNIFIED, targets.BOARD),
+    ),
     "starts": Entry(
         "scripts.benches.starts",
         "the app's start to its first unit, and the gap at a schema bump",
@@ -188,6 +193,7 @@ def _parser() -> argparse.ArgumentParser:
         "stages": _add_stages,
         "expectations": _add_expectations,
         "gold": _add_gold,
+        "sql": _add_sql,
         "starts": _add_starts,
         "trigger": _add_trigger,
         "waiting": _add_waiting,
@@ -275,6 +281,14 @@ def _add_gold(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--history", "records in silver before the first interval, once and 10 times as many", 500_000)
     _add(parser, "--gamers", "gamers in the case with many gamers, which has as many records", 1_000_000)
     _add(parser, "--rounds", "measured intervals of each case, in turns, after two warm-up intervals", 7)
+
+
+def _add_sql(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--tables", "games", [200], 1)
+    _add(parser, "--records", "records of an interval", 25_000)
+    _add(parser, "--history", "records in silver before the first interval, once and 10 times as many", 200_000)
+    _add(parser, "--gamers", "gamers", 100_000)
+    _add(parser, "--rounds", "measured intervals, after two warm-up intervals", 5)
 
 
 def _add_starts(parser: argparse.ArgumentParser) -> None:

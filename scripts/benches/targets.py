@@ -116,6 +116,11 @@ HISTORY = Target("seconds of a gold interval, 10 x the history / 1 x", 1.2)
 TOUCHED_TABLES = 1000
 TOUCHED = Target(f"seconds of a gold interval, {TOUCHED_TABLES:,} tables touched", 10)
 
+FOLDED = Target("seconds of a folded table by SQL / by settings", 1.2)
+FOLDED_HISTORY = Target("seconds of a folded table by SQL, 10 x the history / 1 x", 1.2)
+UNIFIED = Target("seconds of a table over the gold of all games / a gold interval", 1.5)
+BOARD = Target("seconds of a board of 100 gamers", 1)
+
 START = Target("seconds from start to first unit, p95", 10)
 BUMP = Target("seconds from the exit for a bump to the first unit, p95", 10)
 

@@ -31,7 +31,19 @@ def test_the_list_names_every_measurement_before_anything_is_installed() -> None
     done = _bench("--list")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    names = ["tables", "drain", "cluster", "freshness", "page", "demux", "decode", "stages", "expectations", "gold"]
+    names = [
+        "tables",
+        "drain",
+        "cluster",
+        "freshness",
+        "page",
+        "demux",
+        "decode",
+        "stages",
+        "expectations",
+        "gold",
+        "sql",
+    ]
     names += ["starts", "trigger", "waiting"]
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == names
     assert listing() in done.stdout
