@@ -287,11 +287,14 @@ class Pipeline:
         feed.connect(spark, units, RunContext(self.status, self._disk, self._stop, self._unit_lock))
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
         done = self._gold_done, lambda: is_rebuilding(self.lake), self._sql_done
-        context = FollowerContext(spark, opened, self._unit_lock, *done, self._refuse, self._stop)
+        # With --available-now the followers run once more after the stop, to the end.
+        stop = threading.Event() if self._available_now else self._stop
+        context = FollowerContext(spark, opened, self._unit_lock, *done, self._refuse, stop)
         made = [follower for make in FOLLOWERS for follower in make(context)]
         self._gold = gold = [follower for follower in made if isinstance(follower, Aggregator)]
         self._sql = [follower for follower in made if isinstance(follower, SqlFollower)]
-        self._service = RequestExecutor(spark, opened, units, gold, self._unit_lock, self.status.recovered, self._emit)
+        more = self.status.recovered, self._emit, lambda table: any(one.makes(table) for one in self._sql)
+        self._service = RequestExecutor(spark, opened, units, gold, self._unit_lock, *more)
         manifests, most_bytes = opened.units.manifests, self._settings.followers.max_bytes
         accepted = manifests.last if self._accept_gap else 0
         self._followers = Followers(made, self.lake, manifests, self._stop, most_bytes, accepted, self._emit)

@@ -10,15 +10,17 @@ import duckdb
 import pyarrow as pa
 from deltalake import Schema
 from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.audit.snapshot import Snapshot, Table
 from spark_app.audit.verdict import SQL, Verdict
 from spark_app.lake import sql_tables
 from spark_app.lake.files.reference_files import KEY, read_copy
 from spark_app.lake.sql_tables import SqlTable
-from spark_app.model.errors import first_message_line
+from spark_app.model.errors import UnreachableError, first_message_line
 from spark_app.model.text import quoted
 from spark_app.units.spark.options import LOGGING
 
@@ -55,14 +57,12 @@ def check_sql(snapshot: Snapshot, verdict: Verdict) -> None:
         try:
             found = Table(snapshot.lake.storage, one.table, one.version)
             due = _compute(spark.newSession(), snapshot, one)
-        except (DeltaError, FileNotFoundError):
+            verdict.rows.setdefault(one.table, found.count())
+            verdict.add(SQL, one.table, *_differences(found.read(), due))
+        except (DeltaError, FileNotFoundError, UnreachableError):
             verdict.note(GONE)
-            continue
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             verdict.add(SQL, one.table, [one.statement], f"the statement cannot be run: {first_message_line(error)}")
-            continue
-        verdict.rows.setdefault(one.table, found.count())
-        verdict.add(SQL, one.table, *_differences(found.read(), due))
 
 
 def _compute(spark: SparkSession, snapshot: Snapshot, one: SqlTable) -> pa.Table:
@@ -79,7 +79,14 @@ def _compute(spark: SparkSession, snapshot: Snapshot, one: SqlTable) -> pa.Table
             key = snapshot.settings.reference[name].key
             rows = rows.rename_columns([key if column == KEY else column for column in rows.column_names])
         else:
-            rows = Table(storage, name, version).read()
+            table = Table(storage, name, version)
+            files = table.delta.file_uris() if storage.is_local else []
+            if files:  # not through the memory of this process
+                types[name] = {field.name: str(field.type) for field in table.schema}
+                read = spark.read.schema(from_arrow_schema(table.schema)).parquet(*files)
+                read.createOrReplaceTempView(name)
+                continue
+            rows = table.read()
         types[name] = {field.name: str(field.type) for field in rows.schema}
         spark.createDataFrame(rows).createOrReplaceTempView(name)
     views = snapshot.settings.views(types)
@@ -94,7 +101,7 @@ def _compute(spark: SparkSession, snapshot: Snapshot, one: SqlTable) -> pa.Table
 def _differences(found: pa.Table, due: pa.Table) -> tuple[Iterator[str], str]:
     """(one text for each row that one of both lacks, why)."""
     due = due.cast(pa.schema(Schema.from_arrow(due.schema).to_arrow()))
-    if found.schema.remove_metadata().to_string() != due.schema.remove_metadata().to_string():
+    if _types_of(found.schema) != _types_of(due.schema):
         return iter(["columns"]), f"the statement gives other columns or types: {due.schema.names}"
     with duckdb.connect() as con:
         con.execute("SET TimeZone = 'UTC'")
@@ -111,3 +118,8 @@ def _differences(found: pa.Table, due: pa.Table) -> tuple[Iterator[str], str]:
         ]
     wrong = [f"{words} {row}" for words, rows in zip(("not due:", "missing:"), lacking, strict=True) for row in rows]
     return iter(wrong), "it differs from its statement"
+
+
+def _types_of(columns: pa.Schema) -> list[tuple[str, str]]:
+    """Names and types; which columns cannot be NULL depends on how a source is read."""
+    return [(field.name, str(field.type).replace(" not null", "")) for field in columns]

@@ -98,7 +98,7 @@ class Follower(ABC):
 
     Attributes:
         name: one word, of the cursor and for people.
-        interval_s: seconds between two calls of `follow`.
+        interval_s: seconds between the beginnings of two calls of `follow`; a call may change it.
         recomputes: whether it can go on although manifests of units that it lacks are gone. Otherwise it is paused
             then, until a person accepts the gap.
         runs_at_exit: whether it is called once more before the app exits.

@@ -152,12 +152,12 @@ class FollowerRunner:
         return self._follower.runs_at_exit
 
     def _repeat(self) -> None:
-        interval_s = self._follower.interval_s
-        pause_s = min(interval_s, FIRST_S)
+        pause_s = min(self._follower.interval_s, FIRST_S)
         while not self._stop.wait(pause_s):
             began = time.monotonic()
             if not self._follower.rests():
                 self.attempt()
+            interval_s = self._follower.interval_s
             pause_s = max(interval_s - (time.monotonic() - began), interval_s * LEAST_PAUSE)
 
 

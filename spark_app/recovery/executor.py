@@ -52,6 +52,7 @@ class RequestExecutor:
         unit_lock: the lock under which units are built.
         on_step: called after each step, without the lock.
         emit: gets the events of requests.
+        makes: whether a statement of the running app makes a table.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class RequestExecutor:
         unit_lock: AbstractContextManager[object],
         on_step: OnStep = lambda report, resolved: None,
         emit: Callable[[Event], None] = lambda event: None,
+        makes: Callable[[str], bool] = lambda table: False,
     ):
         self._spark = spark
+        self._makes = makes
         self._opened = opened
         self._units = units
         self._aggregators = aggregators
@@ -163,7 +166,7 @@ class RequestExecutor:
         if request.kind == "drop":
             files = read_files(self._spark, self._opened.settings)
             names = set(self._opened.admission.admitted.values())
-            return Drop(self._opened, request, lambda table: files.makes(table, names))
+            return Drop(self._opened, request, lambda table: files.makes(table, names) or self._makes(table))
         if request.kind == "renew":
             return Renewal(self._spark, self._opened, self._units, self._aggregators, request)
         return Rebuild(self._spark, self._opened, self._units, self._aggregators, request)

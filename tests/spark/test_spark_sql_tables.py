@@ -187,6 +187,44 @@ def test_a_changed_statement_is_run_anew_and_one_that_is_gone_leaves_its_table(
     assert [name for name in cursors.names(stand.lake) if name.startswith("sql.")] == ["sql.high_bets_NAME"]
 
 
+def test_a_statement_that_was_away_for_some_starts_lacks_nothing(
+    spark: SparkSession, answers: Answers, tmp_path: Path
+) -> None:
+    stand, draw = Stand(spark, answers, tmp_path, FILES), random.Random(11)
+    stand.game.send(1, *events(draw, 10))
+    stand.run()
+    stand.write({"each.sql": FILES["each.sql"]})
+    stand.begin()
+    stand.game.send(1, *events(draw, 10), *events(draw, 10, "chess"))
+    stand.run()
+    for runner in stand.runners:
+        runner.flush()
+    stand.write(FILES)
+    stand.begin()
+    stand.run()
+    stand.check()
+    assert stand.read("totals")["n"].to_pylist() == [20]
+
+
+ODD = {
+    "pairs": "SELECT gamer_id, gamer_id AS again, count(*) AS n FROM silver_uno_events GROUP BY gamer_id, country",
+    "tried": "SELECT gamer_id, try_sum(bet) AS n FROM silver_uno_events GROUP BY gamer_id",
+    "collated": "SELECT country COLLATE UTF8_LCASE AS c, count(*) AS n FROM silver_uno_events GROUP BY 1",
+    "nested": "SELECT struct(bet AS variant, bet AS interval_s) AS void FROM silver_uno_events",
+}
+
+
+def test_what_looks_as_if_it_could_be_folded(spark: SparkSession, answers: Answers, tmp_path: Path) -> None:
+    files = {f"{name}.sql": f"CREATE MATERIALIZED VIEW {name} AS {query}" for name, query in ODD.items()}
+    stand, draw = Stand(spark, answers, tmp_path, files), random.Random(12)
+    for _ in range(2):
+        stand.game.send(1, *events(draw, 10), {"game_name": "uno", "gamer_id": "a", "country": "DE"})
+        stand.run()
+    modes = {table: one["mode"] for table, one in stand.states().items()}
+    assert modes == {"pairs": "recompute", "tried": "recompute", "collated": "recompute", "nested": "append"}
+    assert stand.game.lake.audit().faults() == {}
+
+
 def ask(stand: Stand, table: str, yes: bool = True) -> dict[str, Any]:
     """Drop a table, as the command does."""
     opened, lock, request = stand.game.lake.opened, threading.Lock(), Request("drop", {"table": table}, not yes)

@@ -313,6 +313,7 @@ def test_the_audit_shares_only_engines_with_what_it_audits() -> None:
     engines = ("spark_app.tables.sql", "spark_app.tables.expectations.proto_rules")
     # Which statements there are, the engine that runs them, and how it logs.
     may_use |= {"spark_app.lake.sql_tables", "pyspark.errors", "pyspark.sql", "spark_app.units.spark.options"}
+    may_use.add("pyspark.sql.pandas.types")
     packages = ("spark_app.audit", "spark_app.model", "spark_app.settings", "spark_app.lake.files", *engines)
     found = {
         what

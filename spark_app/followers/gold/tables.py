@@ -77,9 +77,10 @@ class GoldTables:
         self._synced = opened.units.committer.synced
         self._known: dict[str, Content] = {}  # of the tables that nobody but `_overwrite` has written to since
         # All, at first: what a killed process folded is in the tables, but maybe not on the disk.
-        known = lake.tables()
-        own = {name for name in known if settings.layout.gold_kind(name) == spec.kind}
-        self._unsynced = {table} & set(known) if table else own
+        if table:
+            self._unsynced = {table} if lake.has_table(table) else set()
+        else:
+            self._unsynced = {name for name in lake.tables() if settings.layout.gold_kind(name) == spec.kind}
 
     def get(self, name: str) -> DeltaTable | None:
         """The table's handle; None if there is no such table yet."""
@@ -313,9 +314,12 @@ class GoldTables:
         with failpoints.around("gold.merge"), self._or_nothing(gold, entries):
             version = self._handles.commit_rows(gold, entries, [], [(self._app, upto)])
         if version % CLEAN_EVERY == 0:
+            table, how = self._current(gold), CommitProperties(max_commit_retries=0)
             self._handles.lake.lease.check()
             with failpoints.around("gold.merge"):
-                self._current(gold).optimize.compact()
+                table.optimize.compact(
+                    writer_properties=writer_properties(self._settings, _columns(table)), commit_properties=how
+                )
         self._tidy(gold, version)
         return _sum(self._current(gold), "num_records")
 

@@ -42,6 +42,9 @@ from spark_app.units.spark import jvm
 Done = Callable[[str, dict[str, int], dict[str, str]], None]  # follower, table -> rows, table -> why it failed
 
 
+WAITING_S = 5.0  # between two looks for a table that is not there yet
+
+
 class TimedOut(Exception):
     """A run was ended."""
 
@@ -65,8 +68,12 @@ class Analysed:
     """The plan of a query over sources with these columns."""
 
     columns: dict[str, pa.Schema]
+    references: dict[str, str]
     digest: str
     plan: Plan
+
+    def suits(self, sources: Sources) -> bool:
+        return (self.columns, self.references) == (sources.columns, sources.references)
 
 
 @dataclass(frozen=True)
@@ -122,6 +129,9 @@ class SqlFollower(Follower):
         self._waits: dict[str, str] = {}
         self._failures = TableFailures()
 
+    def begin(self, stored: int | None, newest: int) -> int:
+        return stored or 0  # a statement that was away for some starts has a table, but no cursor
+
     def follow(self, units: Units) -> int:
         """A table that is not brought up to the last unit, for whatever reason, is computed as a whole later."""
         manifests, rows = self._opened.units.manifests, dict[str, int]()
@@ -159,8 +169,12 @@ class SqlFollower(Follower):
         for table in sorted({*known, *failed, *self._waits}):
             state = known.get(table)
             about = {"mode": state.mode, "rows": state.rows, "seconds": state.seconds, "at": state.at} if state else {}
-            found[table] = about | {"interval_s": self.interval_s, "waits": self._waits.get(table)}
+            found[table] = about | {"interval_s": self.statement.interval_s, "waits": self._waits.get(table)}
         return found
+
+    def makes(self, table: str) -> bool:
+        """Whether a statement of its files makes this table."""
+        return self._files.makes(table, self._opened.admission.admitted.values())
 
     def _tables(self) -> dict[str, Statement]:
         """Routing name -> statement; "" if there is one table."""
@@ -181,6 +195,8 @@ class SqlFollower(Follower):
                         waits[statement.name] = str(wait)
                         self._forget(statement.name)
         self._waits = waits
+        waits_soon = waits and not self._states
+        self.interval_s = min(self.statement.interval_s, WAITING_S) if waits_soon else self.statement.interval_s
         return found
 
     def _due(self, looked: list[tuple[Statement, Sources]], units: Units, changes: Changes) -> list[Run]:
@@ -197,17 +213,21 @@ class SqlFollower(Follower):
         if state is None or not self._is_kept_up(state, statement, sources, units):
             return Run(statement, units.upto, None, self._reader.files_of(sources))
         if not self._has_changed(state, sources, changes):
+            if state.sources != sources.versions:  # compaction: the rows are the same
+                self._store(replace(state, sources=sources.versions))
             return None
-        after = max(self._writer(statement).cursor(table), state.unit)
+        cursor = self._writer(statement).cursor(table)
+        after, known = max(cursor, state.unit), self._analysed.get(table)
+        begun = [one for one in sources.silver if one not in state.sources]
         files = {one: changes.files(one, after) for one in sources.silver}
+        files |= {one: self._reader.silver_files(one) for one in begun}
         is_whole = state.mode == "recompute" or any(changes.replaces(one, after) for one in sources.silver)
+        is_whole |= not state.sources.keys() <= sources.versions.keys() or (bool(begun) and cursor > state.unit)
         is_whole |= not all(self._opened.lake.storage.exists(key) for keys in files.values() for key in keys)
-        known = self._analysed.get(table)
-        if is_whole or known is None or known.columns != sources.columns:  # the plan may have changed with the columns
-            return Run(
-                statement, units.upto, None if is_whole else sources.adding(files), self._reader.files_of(sources)
-            )
-        return Run(statement, units.upto, sources.adding(files), None)
+        new = None if is_whole else sources.adding(files)
+        if new is None or known is None or not known.suits(sources):  # with the columns the plan may have changed
+            return Run(statement, units.upto, new, self._reader.files_of(sources))
+        return Run(statement, units.upto, new, None)
 
     def _is_kept_up(self, state: SqlTable, statement: Statement, sources: Sources, units: Units) -> bool:
         """Whether the table is that of the statement, and lacks no unit that the manifests no longer have."""
@@ -217,16 +237,18 @@ class SqlFollower(Follower):
     def _analyse(self, statement: Statement, sources: Sources) -> Analysed:
         """The plan of a query; as long as the columns of its sources are the same it is."""
         known = self._analysed.get(statement.name)
-        if known is None or known.columns != sources.columns:
+        if known is None or not known.suits(sources):
             self._reader.register(sources.adding({}))
             plan = plan_of(self._session.sql(statement.query), sources.names, sources.growing)
             parts = [statement.query, sources.views, str(plan.columns), self._reader.mixed(sources)]
             digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-            known = self._analysed[statement.name] = Analysed(sources.columns, digest, plan)
+            known = self._analysed[statement.name] = Analysed(sources.columns, sources.references, digest, plan)
         return known
 
     def _has_changed(self, state: SqlTable, sources: Sources, changes: Changes) -> bool:
         others = {*sources.derived, *sources.references}
+        if not state.sources.keys() <= sources.versions.keys():
+            return True  # one is gone
         return any(state.sources.get(one) != sources.versions[one] for one in others) or any(
             one not in state.sources or changes.touches(one, state.unit) for one in sources.silver
         )
@@ -234,17 +256,16 @@ class SqlFollower(Follower):
     def _run(self, run: Run) -> int:
         """Run the query; returns the number of rows of the table."""
         began, one, lake = time.monotonic(), run.statement, self._opened.lake
-        self._refuse_strangers(one.name)
+        self._refuse_strangers(one)
         before = self._state(one.name)
         with self._limited(one.name):
             analysed = self._analyse(one, run.whole or run.new or Sources())
             plan, is_same = analysed.plan, before is not None and before.digest == analysed.digest
             sources = run.new if is_same and run.new is not None else run.whole
             assert sources is not None
-            state = self._describe_run(run, sources, analysed)
-            if sources is run.whole:
-                self._store(replace(state, digest=""))  # first: after a crash the run is of the whole table again
-            writer = self._writer(one, plan)
+            state, writer = self._describe_run(run, sources, analysed), self._writer(one, plan)
+            if sources is run.new and not writer.is_there(one.name):
+                raise DeltaError(f"table {one.name} was removed")
             self._reader.register(sources)
             rows = self._session.sql(one.query)
             if plan.mode == "fold" and sources is run.new:
@@ -257,6 +278,7 @@ class SqlFollower(Follower):
                     count = writer.replace_by_files(one.name, plan.columns, entries, run.upto)
                 else:
                     count = writer.append_files(one.name, entries, run.upto) if entries else state.rows
+        writer.sync()  # first: a power cut must not leave a table that lacks units of its file
         seconds, version = round(time.monotonic() - began, 3), writer.version(one.name)
         self._store(replace(state, rows=count, seconds=seconds, at=_now(), version=version))
         return count
@@ -280,8 +302,10 @@ class SqlFollower(Follower):
             rows=known.rows if known else 0,
         )
 
-    def _refuse_strangers(self, table: str) -> None:
-        if self._state(table) is None and self._opened.lake.has_table(table):
+    def _refuse_strangers(self, statement: Statement) -> None:
+        table = statement.name
+        is_known = self._state(table) is not None or not self._opened.lake.has_table(table)
+        if not is_known and not self._writer(statement).cursor(table):
             raise Refused(f"the lake has a table {table} that no statement made: take another name, or drop that table")
 
     def _writer(self, statement: Statement, plan: Plan | None = None) -> GoldTables:

@@ -7,6 +7,7 @@ recompute  everything else
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -22,23 +23,16 @@ from spark_app.units.spark.jvm import analyzed_plan, each, kind_of
 Mode = Literal["fold", "append", "recompute"]
 # Nodes that give for each row of a source rows that depend on this row alone.
 BY_ROW = {"Project", "Filter", "SubqueryAlias", "View", "Generate", "Union"}
-FOLDING = {"Count": "count", "Min": "min", "Max": "max", "Sum": "sum"}
+FOLDING = {"count", "min", "max", "sum"}  # by the names that Spark prints: try_sum is another function
 # Functions whose value depends on when, where or by whom the query is run; those that Spark calls not deterministic
 # are refused besides.
 VOLATILE = {
-    "CurrentTimestamp": "current_timestamp",
-    "Now": "now",
-    "CurrentDate": "current_date",
-    "CurrentTime": "current_time",
-    "LocalTimestamp": "localtimestamp",
-    "CurrentUser": "current_user",
-    "SessionUser": "session_user",
-    "CurrentDatabase": "current_database",
-    "CurrentCatalog": "current_catalog",
-    "CurrentTimeZone": "current_timezone",
-    "SparkVersion": "version",
+    *("CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentUser"),
+    *("SessionUser", "CurrentDatabase", "CurrentCatalog", "CurrentTimeZone", "SparkVersion"),
 }
 LEAVES = {"OneRowRelation", "LocalRelation", "Range", "CTERelationRef", "LogicalRDD", "LogicalRelation"}
+# In Spark's text of a type; a name of a field has a colon behind it.
+WRONG_TYPE = re.compile(r"(?:^|[<,:])(?:void|interval|timestamp_ntz|variant|time\()(?!\w*:)")
 BAD_IN_NAMES = " ,;{}()\n\t="
 NAMED = {
     "Join": "it joins tables",
@@ -89,7 +83,12 @@ def plan_of(rows: DataFrame, sources: Collection[str], growing: Collection[str])
     read = {name for node in found if (name := _source_of(node))} & set(sources)
     reads = _changing(read, growing)
     top = kind_of(plan)
-    why = reads or next(_beyond_rows(found[1:] if top == "Aggregate" else found, sources), "")
+    collated = next((name for name, kind in rows.dtypes if "collate" in kind), None)
+    why = (
+        reads
+        or (f"{collated} has a collation" if collated else "")
+        or next(_beyond_rows(found[1:] if top == "Aggregate" else found, sources), "")
+    )
     if why:
         return Plan("recompute", why, columns)
     if top != "Aggregate":
@@ -98,19 +97,19 @@ def plan_of(rows: DataFrame, sources: Collection[str], growing: Collection[str])
 
 
 def _fold(plan: Any, columns: pa.Schema) -> Plan:
-    grouping = list(each(plan.groupingExpressions()))
+    grouping, selected = list(each(plan.groupingExpressions())), []
     key, aggregates = [], dict[str, Aggregate]()
     for one in each(plan.aggregateExpressions()):
         inner = one.child() if kind_of(one) == "Alias" else one
         if any(inner.semanticEquals(group) for group in grouping):
             key.append(one.name())
+            selected.append(inner)
             continue
-        function = kind_of(inner.aggregateFunction()) if kind_of(inner) == "AggregateExpression" else ""
+        function = str(inner.aggregateFunction().prettyName()) if kind_of(inner) == "AggregateExpression" else ""
         if function not in FOLDING or inner.isDistinct():
             return Plan("recompute", f"{one.name()} cannot be merged from an old and a new value", columns)
-        aggregates[one.name()] = Aggregate(function=FOLDING[function], field=one.name())
-    lacking = len(grouping) - len(key)
-    if lacking > 0:
+        aggregates[one.name()] = Aggregate(function=function, field=one.name())
+    if not all(any(inner.semanticEquals(group) for inner in selected) for group in grouping):
         return Plan("recompute", "a column of GROUP BY is not in the SELECT", columns)
     nested = next((one.name for one in columns if pa.types.is_nested(one.type)), None)
     if nested or not aggregates:
@@ -143,13 +142,16 @@ def _check(found: list[Any], sources: Collection[str]) -> None:
     for node in found:
         if _source_of(node) in sources:
             continue
+        if kind_of(node) == "Sample":
+            raise Refused("TABLESAMPLE gives other rows each time, so no run could be repeated: leave it out")
         if not node.children().size() and kind_of(node) not in LEAVES:
             raise Refused(f"it reads what is no table of the lake ({kind_of(node)})")
         for one in _expressions(node):
             differs = not one.deterministic() and all(inner.deterministic() for inner in each(one.children()))
             if kind_of(one) in VOLATILE or differs:
-                name = VOLATILE.get(kind_of(one)) or str(one.prettyName())
-                raise Refused(f"{name}() gives another value each time, so no run could be repeated: leave it out")
+                raise Refused(
+                    f"{one.prettyName()}() gives another value each time, so no run could be repeated: leave it out"
+                )
 
 
 def _columns(rows: DataFrame) -> pa.Schema:
@@ -161,10 +163,10 @@ def _columns(rows: DataFrame) -> pa.Schema:
             raise Refused(f"the column {name} needs a name: write AS and one without spaces and brackets")
     types = dict(rows.dtypes)
     for name, kind in types.items():
-        wrong = next((word for word in ("void", "interval", "timestamp_ntz", "variant", "time(") if word in kind), None)
-        if wrong:
+        if WRONG_TYPE.search(kind):
             raise Refused(f"the column {name} has the type {kind}, which tables of the lake have not: CAST it")
-    return to_arrow_schema(rows.schema, timezone="UTC")
+    columns = to_arrow_schema(rows.schema, timezone="UTC")
+    return pa.schema([one.with_nullable(True) for one in columns])  # of a literal, too: the next statement may differ
 
 
 def _is_source(node: Any, sources: Collection[str]) -> bool:

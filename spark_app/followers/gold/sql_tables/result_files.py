@@ -19,22 +19,28 @@ ENTRY = "path string, rows long, size long, stats string, schema string"
 
 
 def write_rows(rows: DataFrame, columns: pa.Schema, storage: Storage, table: str, compression: str) -> list[FileEntry]:
-    """Write each partition that has rows to a file in the table's folder; no log names the files yet.
+    """Write each partition that has rows to a file in the table's folder; no log names the files yet. If one fails, the
+    others are removed.
 
     Args:
         columns: those of the rows.
     """
+    prefix = f"sql-{uuid.uuid4().hex}"
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pieces = row_groups(batches, columns)
         first = next(pieces, None)
         if first is not None:
-            name, every = f"sql-{uuid.uuid4().hex}.parquet", itertools.chain([first], pieces)
+            name, every = f"{prefix}-{uuid.uuid4().hex}.parquet", itertools.chain([first], pieces)
             texts = files.texts_of(columns)
             entry = files.write_row_groups(storage, table, name, columns, every, compression, texts, durable=False)
             yield pa.RecordBatch.from_pylist([asdict(entry)])
 
-    found = rows.mapInArrow(write, ENTRY).toArrow()
+    try:
+        found = rows.mapInArrow(write, ENTRY).toArrow()
+    except Exception:
+        storage.delete(*storage.list(table, prefix))
+        raise
     return [FileEntry(**one) for one in found.to_pylist()]
 
 

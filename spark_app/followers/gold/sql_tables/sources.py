@@ -6,7 +6,7 @@ version, or only the files that some units have added.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -45,6 +45,7 @@ class Sources:
         references: reference table -> the content in force.
         views: temporary view -> its query; one reads those before it.
         united: the views of the lake, such as silver_all.
+        named: the tables that a query names; others are read by a view of the lake.
         versions: table or reference table -> version.
         files: table -> keys of its files in that version, as far as they were asked for.
     """
@@ -54,6 +55,7 @@ class Sources:
     references: dict[str, str] = field(default_factory=dict)
     views: dict[str, str] = field(default_factory=dict)
     united: tuple[str, ...] = ()
+    named: frozenset[str] = frozenset()
     versions: dict[str, int | str] = field(default_factory=dict)
     files: dict[str, list[str]] = field(default_factory=dict)
 
@@ -102,7 +104,7 @@ class SourceReader:
         """
         views, (tables, of_lake) = self._files.views_of(name), moment
         found, left, seen = Sources(), sorted(statement.reads), set[str]()
-        united: list[str] = []
+        united, named = list[str](), set(statement.reads)
         while left:
             one = left.pop()
             if one in seen:
@@ -111,13 +113,14 @@ class SourceReader:
             if one in views:
                 found.views[one] = views[one].query
                 left += sorted(views[one].reads)
+                named |= views[one].reads
             elif one in of_lake.sources:
                 united.append(one)
                 left += of_lake.sources[one]
             else:
                 self._add(found, one, tables, statement)
         own = {name: view.query for name, view in views.items() if name in found.views}  # one reads those before it
-        return replace(found, united=tuple(united), views=own)
+        return replace(found, united=tuple(united), named=frozenset(named), views=own)
 
     def _add(self, found: Sources, one: str, tables: set[str], statement: Statement) -> None:
         layout = self._opened.settings.layout
@@ -174,16 +177,29 @@ class SourceReader:
         """The same with all files of the sources; no unit may be built meanwhile."""
         files = {}
         for table in sources.silver:
-            self._opened.units.refresh(table)
-            files[table] = self._opened.units.committer.tables.files(table)
-        for table in sources.derived:
-            paths = self._handles[table][0].get_add_actions()["path"].to_pylist()
-            files[table] = [f"{table}/{path}" for path in paths]
-        return replace(sources, files=files)
+            files[table] = self.silver_files(table)
+        versions = dict(sources.versions)
+        for table in sources.derived:  # for another table of the statement its handle may have gone on since
+            handle = self._handles[table][0]
+            files[table] = [f"{table}/{path}" for path in handle.get_add_actions()["path"].to_pylist()]
+            versions[table] = handle.version()
+        return replace(sources, files=files, versions=versions)
+
+    def silver_files(self, table: str) -> list[str]:
+        """All files of a silver table; no unit may be built meanwhile."""
+        self._opened.units.refresh(table)
+        return self._opened.units.committer.tables.files(table)
 
     def register(self, sources: Sources) -> None:
         """Make the views of the session read these files."""
+        views, types = self._opened.settings.views(list(sources.columns)), _types(sources)
+        one_by_one = {
+            name for name in sources.united if views.mixed(name, types.__getitem__) or not views.is_united(name)
+        }
+        needed = sources.named.union(*(views.sources[name] for name in one_by_one))
         for table, columns in sources.columns.items():
+            if table not in needed:
+                continue
             self._read(sources.files[table], columns).drop(FOLDER).createOrReplaceTempView(table)
         for name, content in sources.references.items():
             rows = pa.Table.from_batches([read_copy(self._opened.lake.storage, name, content)])
@@ -191,29 +207,29 @@ class SourceReader:
             rows = rows.rename_columns([key if one == KEY else one for one in rows.column_names])
             self._session.createDataFrame(rows).createOrReplaceTempView(name)
         for name in sources.united:
-            self._unite(name, sources).createOrReplaceTempView(name)
+            if name in one_by_one:
+                rows = self._session.sql(views.sql(name, types.__getitem__, quoted_in_spark))
+            else:
+                rows = self._unite(views.sources[name], sources)
+            rows.createOrReplaceTempView(name)
         for name, query in sources.views.items():
             self._session.sql(query).createOrReplaceTempView(name)
 
     def mixed(self, sources: Sources) -> dict[str, list[str]]:
         """View of the lake -> its columns that are text because their types differ."""
-        views, types = self._opened.settings.views(self._opened.lake.tables()), _types(sources)
+        views, types = self._opened.settings.views(list(sources.columns)), _types(sources)
         return {name: views.mixed(name, types.__getitem__) for name in sources.united}
 
     def _read(self, keys: list[str], columns: pa.Schema) -> DataFrame:
         return read_rows(self._session, self._opened.lake.storage, keys, from_arrow_schema(columns))
 
-    def _unite(self, name: str, sources: Sources) -> DataFrame:
-        """The rows of a view of the lake. Tables whose types agree are read at once: a union of a thousand tables takes
-        Spark seconds to plan."""
-        settings, columns = self._opened.settings, sources.columns
-        views = settings.views(self._opened.lake.tables())
-        tables, types = views.sources[name], _types(sources)
-        if not views.is_united(name) or views.mixed(name, types.__getitem__):
-            return self._session.sql(views.sql(name, types.__getitem__, quoted_in_spark))
+    def _unite(self, tables: Sequence[str], sources: Sources) -> DataFrame:
+        """The rows of tables whose types agree, read at once: a union of a thousand tables takes Spark seconds to
+        plan."""
+        layout, columns = self._opened.settings.layout, sources.columns
         fields = {one.name: one for table in tables for one in columns[table]}
         rows = self._read([key for table in tables for key in sources.files[table]], pa.schema(list(fields.values())))
-        kind, layout = settings.layout.gold_kind(tables[0]), settings.layout
+        kind = layout.gold_kind(tables[0])
         before, after = (layout.silver if kind is None else layout.pattern_of(kind)).split("{name}")
         routing = F.regexp_extract(F.col(FOLDER), f"^{before}(.*){after}$", 1)
         return rows.select(routing.alias(TABLE), *(F.col(quoted_in_spark(one)) for one in fields))

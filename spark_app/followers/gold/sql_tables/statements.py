@@ -27,6 +27,12 @@ TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,100}")
 REFRESH = re.compile(r"(\bCREATE\s+)(OR\s+REFRESH)(?=\s+MATERIALIZED\s+VIEW\b)", re.IGNORECASE)
 BLANK = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
 PLACE = re.compile(r"\(line (\d+), pos \d+\)")
+# Texts that Spark reads as a time that depends on now.
+NOW = re.compile(
+    r"(?:\b(?:date|timestamp(?:_ltz|_ntz)?)|\bcast\s*\()\s*'\s*(now|today|tomorrow|yesterday)\s*'"
+    r"|'\s*(now|today|tomorrow|yesterday)\s*'\s*::",
+    re.IGNORECASE,
+)
 INTERVAL = "pipelines.trigger.interval"
 FORMS = "CREATE MATERIALIZED VIEW name AS SELECT ... or CREATE TEMPORARY VIEW name AS SELECT ..."
 FUNCTIONS = {"range", "explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack"}
@@ -210,6 +216,8 @@ def _query(plan: Any, text: str, name: str, one: Statement) -> Statement:
         raise ValueError(f"{name} is no name for a table here: use letters a to z, digits and _, and {NAME} once")
     reads = frozenset(table.replace(IN_PARSER, NAME) for table in _read_by(plan))
     every = text.replace(IN_PARSER, NAME)
+    if word := NOW.search(every):
+        raise ValueError(f"{word[0]} depends on when the query runs, so no run could be repeated: leave it out")
     if NAME in every and NAME not in name:
         raise ValueError(f"the query has {NAME}, so the name of the table needs it, too")
     if NAME in name and NAME not in every:
