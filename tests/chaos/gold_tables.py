@@ -19,4 +19,5 @@ KINDS: dict[str, dict[str, Any]] = {
     "whole": {"key": [], "aggregates": {"gamers": {"function": "distinct", "field": "gamer_id"}}, "interval_s": 5.0},
 }
 BY_SQL = {"TABLES__SQL": json.dumps([str(Path(__file__).parents[1] / "cases" / "derived.sql")])}
+MADE_BY_SQL = {"derived_hours", "derived_rows", "derived_board"}
 AS_SETTING = {"GOLD__TABLES": json.dumps(KINDS), **BY_SQL}

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from deltalake import DeltaTable
 
-from spark_app.lake import cursors
+from spark_app.lake import cursors, sql_tables
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
 from tests.chaos import gold_tables, read_back
@@ -58,14 +58,18 @@ def test_a_bump_leaves_once_and_comes_back_with_the_column(new_stage: Callable[.
     assert _ids_with(stage, "uno", "col_custom_2") == {max(_ids_with(stage, "uno", "game_name"))}
 
 
+def gold_rows(stage: Stage) -> list[str]:
+    """The further gold tables that have rows."""
+    return [table for table in stage.status().get("gold_rows", {}) if table.startswith("gold_")]
+
+
 def test_gold_tables_of_all_kinds_follow_kills_and_new_columns(new_stage: Callable[..., Stage]) -> None:
     stage = new_stage(BATCH__INTERVAL_S="0.5", GOLD__INTERVAL_S="0.5", **gold_tables.AS_SETTING, **WAITS_FOR_SCHEMAS)
     stage.produce(2_000)
     app = stage.start()
     try:
-        wait_until(
-            lambda: len(stage.status().get("gold_rows", {})) == 4 * len(GAMES), "all tables but those of devices"
-        )
+        wait_until(lambda: len(gold_rows(stage)) == 4 * len(GAMES), "all tables but those of devices")
+        wait_until(lambda: stage.status().get("gold_rows", {}).keys() >= gold_tables.MADE_BY_SQL, "the tables by SQL")
         kill(app)
         stage.produce(2_000, schema_version="3", num_versions="2")
         app = stage.start()
@@ -82,7 +86,9 @@ def test_gold_tables_of_all_kinds_follow_kills_and_new_columns(new_stage: Callab
     assert found.returncode == ExitCode.DONE, found.stdout + found.stderr
     kept = {"GOLD__TABLES": json.dumps({"hourly": gold_tables.KINDS["hourly"]})}
     assert stage.drain(**kept) == [ExitCode.DONE]
-    assert sorted(cursors.names(Lake(stage.lake))) == ["events", "gold", "gold.hourly"]
+    by_sql = {f"sql.{table}" for table in gold_tables.MADE_BY_SQL}
+    assert {*cursors.names(Lake(stage.lake))} == {"events", "gold", "gold.hourly", *by_sql}
+    assert {one.unit for one in sql_tables.every(Lake(stage.lake)) if one.digest} == {max(Lake(stage.lake).units())}
 
 
 def test_a_signal_stops_cleanly_and_the_next_start_goes_on(new_stage: Callable[..., Stage]) -> None:

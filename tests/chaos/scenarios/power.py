@@ -16,6 +16,7 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ExitCode
 from tests.chaos import mount
 from tests.chaos.commits import cut_often
+from tests.chaos.gold_tables import BY_SQL
 from tests.chaos.lab import Lab
 from tests.chaos.mount import Mount
 from tests.chaos.outcome import Outcome
@@ -60,6 +61,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         LAKE__COMPACT_FILES="8",
         SCHEMAS__UNKNOWN_ID_GRACE_S="1",
         RUN__HOLD="false",
+        **BY_SQL,
     )
     bumps = f"*=2@{size.records // 3}r,*=3@{size.records * 2 // 3}r"
     stage.produce(size.records, partitions=str(PARTITIONS), timeline=bumps, poison="0.01")
