@@ -20,7 +20,7 @@ from spark_app.model.log import log
 
 JOIN_S = 15.0
 FIRST_S = 5.0  # after the start until the first call of a follower with a long interval
-LEAST_PAUSE = 0.1  # of the interval: between two calls, of which the first took as long as the interval or longer
+LEAST_PAUSE = 0.5  # of the interval: after a call that took most of it, so that the machine has time for other things
 FLUSH_EVERY_S = 30.0
 MOST_RECENT = 100  # units that are remembered without their files: with a thousand tables each has 0.1 MiB
 REMEDY = "start the app once with --accept-gap, which goes on without them"
