@@ -12,7 +12,7 @@ from spark_app.lake.lake import Lake
 from spark_app.lake.sql_tables import SqlTable
 from spark_app.model.errors import ConfigurationError, UsageError
 from spark_app.model.gold_functions import GOLD_FUNCTIONS
-from spark_app.model.text import near
+from spark_app.model.text import in_backticks, near
 from spark_app.settings.gold import Aggregate
 from spark_app.settings.models import Settings
 
@@ -101,7 +101,7 @@ class Explainer:
         types = {name: {one.name: str(one.type) for one in own} for name, own in columns.items()}
         views = self._settings.views(tables)
         named = (name for name in views.sources if name in text)
-        return {name: views.sql(name, types.__getitem__, lambda one: f"`{one}`") for name in named}
+        return {name: views.sql(name, types.__getitem__, in_backticks) for name in named}
 
 
 def cost_of(aggregate: Aggregate) -> str:

@@ -17,6 +17,7 @@ from spark_app.lake.files.state_files import read_durable
 from spark_app.lake.lake import Lake
 from spark_app.model.catalog import Catalog
 from spark_app.model.errors import ConfigurationError, ContractError, UsageError
+from spark_app.model.text import in_backticks
 from spark_app.protobuf.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.tables.admission import NO_SCHEMAS
@@ -75,14 +76,10 @@ def register(spark: SparkSession, lake: Lake, settings: Settings) -> list[str]:
         columns[name] = dict(rows.dtypes)
     views = settings.views(names)
     for name in views.sources:
-        spark.sql(views.sql(name, columns.__getitem__, _in_backticks)).createOrReplaceTempView(name)
+        spark.sql(views.sql(name, columns.__getitem__, in_backticks)).createOrReplaceTempView(name)
         if mixed := views.mixed(name, columns.__getitem__):
             print(f"{name}: text, because its type differs between tables: {', '.join(mixed)}")
     return names
-
-
-def _in_backticks(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _known(lake: Lake) -> tuple[Catalog, dict[str, Sequence[str]]]:

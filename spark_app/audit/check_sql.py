@@ -18,10 +18,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_app.audit.snapshot import Snapshot, Table
 from spark_app.audit.verdict import SQL, Verdict
 from spark_app.lake import sql_tables
-from spark_app.lake.files.reference_files import KEY, read_copy
+from spark_app.lake.files.reference_files import read_named_copy
 from spark_app.lake.sql_tables import SqlTable
 from spark_app.model.errors import UnreachableError, first_message_line
-from spark_app.model.text import quoted
+from spark_app.model.text import in_backticks, quoted
 from spark_app.units.spark.options import LOGGING
 
 NO_RUN = "tables by SQL have no whole run yet, or failed: `status` names them"
@@ -75,9 +75,7 @@ def _compute(spark: SparkSession, snapshot: Snapshot, one: SqlTable) -> pa.Table
     storage, types = snapshot.lake.storage, {}
     for name, version in one.sources.items():
         if isinstance(version, str):
-            rows = pa.Table.from_batches([read_copy(storage, name, version)])
-            key = snapshot.settings.reference[name].key
-            rows = rows.rename_columns([key if column == KEY else column for column in rows.column_names])
+            rows = read_named_copy(storage, name, version, snapshot.settings.reference[name].key)
         else:
             table = Table(storage, name, version)
             files = table.delta.file_uris() if storage.is_local else []
@@ -91,7 +89,7 @@ def _compute(spark: SparkSession, snapshot: Snapshot, one: SqlTable) -> pa.Table
         spark.createDataFrame(rows).createOrReplaceTempView(name)
     views = snapshot.settings.views(types)
     for name in views.sources:
-        sql = views.sql(name, types.__getitem__, lambda column: "`" + column.replace("`", "``") + "`")
+        sql = views.sql(name, types.__getitem__, in_backticks)
         spark.sql(sql).createOrReplaceTempView(name)
     for name, query in one.views.items():
         spark.sql(query).createOrReplaceTempView(name)

@@ -21,6 +21,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def in_backticks(name: str) -> str:
+    """The name as Spark's SQL takes it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def near(name: str, known: Iterable[str], most: int = 3) -> str:
     """Which of the known names a wrong one may be; case does not count where none is near."""
     names = sorted(set(known))

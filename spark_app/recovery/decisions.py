@@ -150,13 +150,14 @@ class Drop:
 
     def _look(self, table: str) -> int:
         lake, settings = self._opened.lake, self._opened.settings
-        if table not in lake.tables() and table not in sql_tables.names(lake):
-            raise UsageError(f"the lake has no table {table[:100]}; {near(table, lake.tables())}")
+        tables = lake.tables()
+        if table not in {*tables, *sql_tables.names(lake)}:
+            raise UsageError(f"the lake has no table {table[:100]}; {near(table, tables)}")
         if table in settings.tables.fixed or settings.layout.is_silver(table):
             raise UsageError(f"{table} has records, and only tables that are made of others can be dropped")
         if settings.layout.is_gold(table) or self._is_made(table):
             raise UsageError(f"{table} is kept up: take it out of the settings or the SQL file, and start the app anew")
-        if table not in lake.tables():
+        if table not in tables:
             return 0
         return sum(open_table(lake, table).get_add_actions()["num_records"].to_pylist())
 

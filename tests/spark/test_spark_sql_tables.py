@@ -79,13 +79,21 @@ BY_DUCKDB = {
 class Stand:
     """A lake with tables by SQL."""
 
-    def __init__(self, spark: SparkSession, answers: Answers, root: Path, files: dict[str, str], **more: Any):
+    def __init__(
+        self,
+        spark: SparkSession,
+        answers: Answers,
+        root: Path,
+        files: dict[str, str],
+        reference: dict[str, Any] | None = None,
+        **more: Any,
+    ):
         self.folder = root / "sql"
         self.folder.mkdir(exist_ok=True)
         self.write(files)
         self.spark = spark
         self.tables = {"sql": [str(self.folder / "*.sql")], **more}
-        self.game = Game(answers, root / "lake", TEXT, tables=self.tables)
+        self.game = Game(answers, root / "lake", TEXT, tables=self.tables, reference=reference or {})
         self.lake = self.game.lake.lake
         self.begin()
 
@@ -185,6 +193,21 @@ def test_a_changed_statement_is_run_anew_and_one_that_is_gone_leaves_its_table(
     assert stand.version("high_bets_uno") == before["high_bets_uno"] + 1
     assert stand.version("totals") == before["totals"]
     assert [name for name in cursors.names(stand.lake) if name.startswith("sql.")] == ["sql.high_bets_NAME"]
+
+
+def test_a_reference_table_is_read_by_its_own_names(spark: SparkSession, answers: Answers, tmp_path: Path) -> None:
+    path = str(tmp_path / "places")
+    write_deltalake(path, pa.table({"country": ["de", "fr"], "region": ["east", "west"]}))
+    query = "SELECT p.country, p.region, count(*) n FROM silver_uno_events JOIN places p USING (country) GROUP BY 1, 2"
+    setting = {"places": {"path": path, "key": "country", "columns": ["region"]}}
+    files = {"a.sql": f"CREATE MATERIALIZED VIEW by_place AS {query}"}
+    stand = Stand(spark, answers, tmp_path, files, setting)
+    stand.game.send(1, *events(random.Random(13), 20))
+    stand.run()
+    found = {(row["country"], row["region"]) for row in stand.read("by_place").to_pylist()}
+    assert found == {("de", "east"), ("fr", "west")}
+    assert stand.states()["by_place"]["mode"] == "recompute"
+    stand.check()
 
 
 def test_a_statement_that_was_away_for_some_starts_lacks_nothing(

@@ -56,6 +56,14 @@ def read_copy(storage: Storage, name: str, content: str) -> pa.RecordBatch:
     return pa.ipc.open_file(storage.map_input(key_of(name, content))).get_batch(0)
 
 
+def read_named_copy(storage: Storage, name: str, content: str, key: str) -> pa.Table:
+    """As `read_copy`; the first column has the name that the key has in the settings."""
+    import pyarrow as pa
+
+    rows = pa.Table.from_batches([read_copy(storage, name, content)])
+    return rows.rename_columns([key, *rows.column_names[1:]])
+
+
 def is_whole(storage: Storage, name: str, content: str) -> bool:
     """Whether a copy has the content that it is named by."""
     try:

@@ -18,8 +18,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.followers.gold.sql_tables.statements import SqlFiles, Statement
 from spark_app.lake.delta.table_schema import columns_of, open_table
-from spark_app.lake.files.reference_files import KEY, read_copy
-from spark_app.model.text import near
+from spark_app.lake.files.reference_files import read_named_copy
+from spark_app.model.text import in_backticks, near
 from spark_app.model.views import TABLE, Views
 from spark_app.units.driver.open_lake import OpenLake
 from spark_app.units.driver.reader import FOLDER, read_rows
@@ -202,13 +202,12 @@ class SourceReader:
                 continue
             self._read(sources.files[table], columns).drop(FOLDER).createOrReplaceTempView(table)
         for name, content in sources.references.items():
-            rows = pa.Table.from_batches([read_copy(self._opened.lake.storage, name, content)])
             key = self._opened.settings.reference[name].key
-            rows = rows.rename_columns([key if one == KEY else one for one in rows.column_names])
-            self._session.createDataFrame(rows).createOrReplaceTempView(name)
+            copy = read_named_copy(self._opened.lake.storage, name, content, key)
+            self._session.createDataFrame(copy).createOrReplaceTempView(name)
         for name in sources.united:
             if name in one_by_one:
-                rows = self._session.sql(views.sql(name, types.__getitem__, quoted_in_spark))
+                rows = self._session.sql(views.sql(name, types.__getitem__, in_backticks))
             else:
                 rows = self._unite(views.sources[name], sources)
             rows.createOrReplaceTempView(name)
@@ -232,12 +231,8 @@ class SourceReader:
         kind = layout.gold_kind(tables[0])
         before, after = (layout.silver if kind is None else layout.pattern_of(kind)).split("{name}")
         routing = F.regexp_extract(F.col(FOLDER), f"^{before}(.*){after}$", 1)
-        return rows.select(routing.alias(TABLE), *(F.col(quoted_in_spark(one)) for one in fields))
+        return rows.select(routing.alias(TABLE), *(F.col(in_backticks(one)) for one in fields))
 
 
 def _types(sources: Sources) -> dict[str, dict[str, str]]:
     return {table: {one.name: str(one.type) for one in columns} for table, columns in sources.columns.items()}
-
-
-def quoted_in_spark(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
