@@ -66,6 +66,7 @@ SHARDS = {
 # What a changed file needs, by the first pattern that fits: whole shards, or the parts of a shard that fit a pattern.
 # Files of tests need themselves, or the test files that import them.
 NEEDS = {
+    "docs/examples/*": "spark:*pipelines*",
     "*.md": "",
     "docs/*": "",
     ".github/*": "",

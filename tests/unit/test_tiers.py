@@ -86,6 +86,7 @@ def test_new_removed_and_uncommitted_files_are_changes(commit: Repository, tmp_p
     [
         ("docs/decoding.md", {}),
         ("README.md", {}),
+        ("docs/examples/spark-pipelines/README.md", {"spark": ["tests/spark/test_spark_pipelines.py"]}),
         ("spark_app/README.md", {}),
         ("scripts/test", {}),
         ("docker-compose.yml", {"e2e"}),
