@@ -6,13 +6,11 @@ import datetime
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_app.audit.gold_rows import CREDIBLE, WATERMARK, GoldRows
 from spark_app.audit.snapshot import Snapshot, Table
@@ -26,7 +24,6 @@ from spark_app.tables.sql.names import columns_in
 OF_NUMBERS, OF_ORDER = ("sum", "mean", "median", "quantile"), ("min", "max")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 ODD_NUMBER = re.compile(r"[+-]?(nan|inf|infinity|.*[0-9.][dDfF])", re.IGNORECASE)  # Spark's cast may accept it
-BY_ARROW = {"min": "min", "max": "max"}
 PRECISE = 1e-9  # sums of floating-point numbers depend on the order of the rows
 OF_A_MEAN = Decimal("0.0001")  # a mean of decimals is rounded
 
@@ -35,7 +32,6 @@ NO_GOLD = "gold tables do not exist yet"
 OTHER_COLUMNS = "gold tables have other columns than the settings define"
 ANY_ORDER = "gold cells have sums beyond a double, which depend on the order of the rows"
 NO_ORDER = "gold columns aggregate a type that the audit cannot order or add"
-
 
 # The error of a rank that one sketch of a hundred exceeds, as a part of all values, and the mean error of a count. One
 # of many keys may exceed it by far, but not by this factor.
@@ -100,11 +96,12 @@ def _check_table(
     sketches = {f"{STATE}{column}" for column, one in aggregates.items() if one.approximate}
     if gold is not None and set(gold.schema.names) != {*rows.group, *aggregates, *sketches}:
         return verdict.note(OTHER_COLUMNS)
-    expected: dict[Any, dict[str, Any]] = {tuple(map(_key, values)): {} for values in rows.keys}
+    expected: dict[Any, dict[str, Any]] = {}
+    groups = [expected.setdefault(tuple(map(_key, values)), {}) for values in rows.keys]
     for column, aggregate in aggregates.items():
         try:
-            for number, found in _of_rows(rows.of(fields[column]), bool(fields[column]), aggregate):
-                expected[tuple(map(_key, rows.keys[number]))][column] = found
+            for group, found in zip(groups, _of_groups(rows, fields[column], aggregate), strict=True):
+                group[column] = found
         except NotComparable:
             verdict.note(NO_ORDER)
     actual = [] if gold is None else gold.read().to_pylist()
@@ -112,15 +109,28 @@ def _check_table(
     _compare(expected, found_rows, name, verdict)
 
 
-def _of_rows(rows: pa.Table, of_field: bool, aggregate: Aggregate) -> Iterator[tuple[Any, Any]]:
-    """(number of the group, its value) of one aggregate.
+def _of_groups(rows: GoldRows, field: str, aggregate: Aggregate) -> list[Any]:
+    """The values of one aggregate; `field` "" = of all rows.
 
     Raises:
         NotComparable: Arrow cannot order or add the values as Spark does.
     """
-    if not of_field:
-        return _counted(rows)
-    return _of_field(rows) if aggregate.function == "count" else _whole(rows, aggregate)
+    function, count = aggregate.function, len(rows.keys)
+    if function == "count":
+        counted = rows.numbers[rows.of(field).is_valid().to_numpy()] if field else rows.numbers
+        return list(np.bincount(counted, minlength=count).tolist())
+    values = _suited(rows.of(field), function)
+    if function in OF_ORDER and not pa.types.is_floating(values.type):
+        parts = pa.table({"group": rows.numbers, "value": values}).group_by("group").aggregate([("value", function)])
+        return list(parts.sort_by("group")[f"value_{function}"].to_pylist())
+    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    ordered = values.take(pa.array(np.argsort(rows.numbers, kind="stable")))
+    sizes = np.bincount(rows.numbers, minlength=count)
+    compute = _bounds if aggregate.approximate else _aggregate
+    return [
+        compute(ordered.slice(end - size, size).drop_null(), aggregate)
+        for size, end in zip(sizes.tolist(), np.cumsum(sizes).tolist(), strict=True)
+    ]
 
 
 def _type_at(table: Table, path: tuple[str, ...]) -> pa.DataType:
@@ -147,48 +157,6 @@ def _compare(
 
 def _text(key: tuple[Any, ...]) -> str:
     return ", ".join(map(str, key))
-
-
-def _counted(part: pa.Table) -> Iterator[tuple[Any, int]]:
-    for item in part["key"].value_counts().to_pylist():
-        yield _key(item["values"]), item["counts"]
-
-
-def _of_field(part: pa.Table) -> Iterator[tuple[Any, int]]:
-    valid = part["field"].is_valid() if "field" in part.column_names else pa.chunked_array([np.zeros(len(part), bool)])
-    grouped = (
-        pa.table({"key": part["key"], "valid": valid.cast(pa.int64())}).group_by("key").aggregate([("valid", "sum")])
-    )
-    for row in grouped.to_pylist():
-        yield _key(row["key"]), row["valid_sum"]
-
-
-def _whole(rows: pa.Table, aggregate: Aggregate) -> Iterator[tuple[Any, Any]]:
-    function, field = aggregate.function, "field" in rows.column_names
-    values = _suited(rows["field"] if field else pa.nulls(len(rows), pa.string()), function)
-    if not pa.types.is_floating(values.type) and not pa.types.is_floating(rows["key"].type) and function in BY_ARROW:
-        return (yield from _by_arrow(rows["key"], values, BY_ARROW[function]))
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    encoded = rows["key"].combine_chunks().dictionary_encode(null_encoding="encode")
-    codes, keys = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
-    order = np.argsort(codes, kind="stable")
-    starts = np.searchsorted(codes[order], np.arange(len(keys) + 1))
-    ordered = values.take(pa.array(order))
-    found: dict[Any, list[pa.Array]] = {}
-    for position, value in enumerate(keys):
-        found.setdefault(_key(value), []).append(
-            ordered.slice(starts[position], starts[position + 1] - starts[position])
-        )
-    for value, parts in found.items():
-        values_of_group = pa.concat_arrays(parts).drop_null()
-        yield value, (_bounds if aggregate.approximate else _aggregate)(values_of_group, aggregate)
-
-
-def _by_arrow(keys: pa.ChunkedArray, values: Any, function: str) -> Iterator[tuple[Any, Any]]:
-    found = pa.table({"key": keys, "value": values}).group_by("key").aggregate([("value", function)])
-    for key, value in zip(found["key"].to_pylist(), found[f"value_{function}"].to_pylist(), strict=True):
-        yield _key(key), value
 
 
 def _suited(values: Any, function: str) -> Any:
@@ -242,7 +210,7 @@ def _aggregate(values: pa.Array, aggregate: Aggregate) -> Any:
     if not len(values):
         return None
     if function in OF_ORDER:
-        return _extreme(values, function)
+        return (min if function == "min" else max)(values.to_pylist(), key=_nan_last)
     if function == "sum":
         return _sum(values.to_pylist()) if pa.types.is_floating(values.type) else sum(values.to_pylist())
     if pa.types.is_decimal(values.type) and function == "mean":
@@ -271,20 +239,14 @@ def _mean(numbers: list[float]) -> Any:
 
 def _quantile(numbers: list[float], part: float) -> float:
     """Between two numbers the nearer one counts more."""
-    ordered = sorted(numbers, key=lambda number: (math.isnan(number), number))
+    ordered = sorted(numbers, key=_nan_last)
     at = part * (len(ordered) - 1)
     low, high = ordered[math.floor(at)], ordered[math.ceil(at)]
     return low if low == high else low + (high - low) * (at - math.floor(at))
 
 
-def _extreme(values: pa.Array, function: str) -> Any:
-    if pa.types.is_floating(values.type):
-        return (min if function == "min" else max)(values.to_pylist(), key=lambda number: (math.isnan(number), number))
-    if pa.types.is_string(values.type):
-        values = values.cast(pa.binary())  # by bytes, as Delta's readers order text
-        found = pc.min_max(values)[function].as_py()
-        return found.decode()
-    return pc.min_max(values)[function].as_py()
+def _nan_last(number: float) -> tuple[bool, float]:
+    return math.isnan(number), number
 
 
 def _key(value: Any) -> Any:

@@ -26,6 +26,7 @@ class GoldRows:
     """
     Attributes:
         group: the columns of gold that no two rows have alike.
+        numbers: the group of each row.
         keys: number of a group -> its values of these columns.
     """
 
@@ -50,14 +51,14 @@ class GoldRows:
             rows = _with_credible(rows, own.window)
         self._rows = rows
         columns += [name for name in WINDOW if own.window]
-        self._numbers, self.keys = numbered([rows[name] for name in columns], rows.num_rows)
+        self.numbers, self.keys = numbered([rows[name] for name in columns], rows.num_rows)
 
-    def of(self, field: str) -> pa.Table:
-        """The columns *key*, with the number of the group, and *field*, unless silver does not have it."""
+    def of(self, field: str) -> pa.ChunkedArray:
+        """The values of a field; NULL if silver does not have it."""
         column = CREDIBLE if field == CREDIBLE else f"field {field}"
-        found = pa.table({"key": self._numbers})
-        there = column in self._rows.column_names
-        return found.append_column("field", self._rows[column]) if there else found
+        if column in self._rows.column_names:
+            return self._rows[column]
+        return pa.chunked_array([pa.nulls(self._rows.num_rows, pa.string())])
 
 
 def _that_count(rows: pa.Table, where: str) -> pa.Table:
@@ -75,7 +76,7 @@ def in_sessions(rows: pa.Table, keys: list[str], window: Window) -> pa.Table:
     sessions: list[list[int]] = []
     times = rows[TIME].cast(pa.int64()).to_numpy()
     order = np.argsort(times, kind="stable")
-    for number, time in zip(numbers.to_numpy()[order].tolist(), times[order].tolist(), strict=True):
+    for number, time in zip(numbers[order].tolist(), times[order].tolist(), strict=True):
         own = last.get(number)
         if own is None or time > own[1]:
             own = last[number] = [time, time]
@@ -116,7 +117,7 @@ def _with_credible(rows: pa.Table, window: Window) -> pa.Table:
     )
 
 
-def numbered(columns: Sequence[Any], count: int) -> tuple[pa.Array, list[tuple[Any, ...]]]:
+def numbered(columns: Sequence[Any], count: int) -> tuple[np.ndarray, list[tuple[Any, ...]]]:
     """(a number for each row, number -> values) of the distinct values of the columns."""
     codes = np.zeros((count, max(len(columns), 1)), np.int64)
     texts = []
@@ -127,4 +128,4 @@ def numbered(columns: Sequence[Any], count: int) -> tuple[pa.Array, list[tuple[A
         texts.append(values.to_pylist())
     distinct, numbers = np.unique(codes, axis=0, return_inverse=True)
     keys = [tuple(values[code] for values, code in zip(texts, row, strict=False)) for row in distinct]
-    return pa.array(numbers.reshape(-1)), keys
+    return numbers.reshape(-1), keys
