@@ -109,7 +109,7 @@ class EventsTable(Follower):
     def _create(self, applied: int) -> DeltaTable:
         self._synced.forget(self._table)
         with failpoints.around("events.commit"):
-            self._handles.begin_without_rows(self._table, SCHEMA, [(self._app, applied)], COMMENTS)
+            self._handles.begin_by_rows(self._table, SCHEMA, [], [(self._app, applied)], COMMENTS)
         if applied:
             log.info("the table of events begins", table=self._table, after_unit=applied)
         table = self._handles.get(self._table)

@@ -30,7 +30,7 @@ from spark_app.lake.delta import parquet as files
 from spark_app.lake.delta.log import SEQUENCE
 from spark_app.lake.delta.maintenance import vacuum_and_clean_log
 from spark_app.lake.delta.table_handles import Tables, writer_properties
-from spark_app.lake.delta.table_schema import columns_of, with_comments
+from spark_app.lake.delta.table_schema import columns_of, table_comment, with_comments
 from spark_app.lake.files import failpoints
 from spark_app.model.gold_functions import STATE
 from spark_app.model.log import log
@@ -146,11 +146,11 @@ class GoldTables:
             return None
         paths = list(map(str, table.get_add_actions()["path"].to_pylist()))
         upto = table.transaction_version(self._app) or 0
-        return Content(table.version(), _columns(table), paths, _sum(table, "size_bytes"), upto)
+        return Content(table.version(), columns_of(table), paths, _sum(table, "size_bytes"), upto)
 
     def _fold_large(self, gold: str, part: pa.Table, upto: int) -> int:
         table = self._current(gold)
-        columns = _columns(table)
+        columns = columns_of(table)
         gone = columns.empty_table()
         if self._spec.gap_s:
             old = self._touched_rows(gold, columns, part)
@@ -183,9 +183,7 @@ class GoldTables:
         with failpoints.around("gold.merge"), self._or_nothing(gold, [entry]):
             version = self._handles.replace_rows(gold, [entry], content.paths, upto, self._app)
         self._known[gold] = Content(version, content.columns, [entry.path], entry.size, upto)
-        self._handles.checkpoint_if_due(gold, version)
-        if version % CLEAN_EVERY == 0:
-            self._clean(gold)
+        self._tidy(gold, version)
 
     def _write(self, gold: str, rows: pa.Table) -> FileEntry:
         name = f"folded-{uuid.uuid4().hex}.parquet"
@@ -263,10 +261,12 @@ class GoldTables:
         gold = self._gold_of(name)
         self._unsynced.add(gold)
         table = self._handles.get(gold)
-        self._warn_wide_sums(gold, _columns(table) if table else pa.schema([]), part)
+        self._warn_wide_sums(gold, columns_of(table) if table else pa.schema([]), part)
         if table is None:
-            self._synced.forget(gold)
-            self._begin(gold, part, upto)
+            columns = pa.schema(Schema.from_arrow(part.schema).to_arrow())
+            entry = self._write(gold, part.cast(columns))
+            self._begin(gold, columns, [entry], upto)
+            self._known[gold] = Content(0, columns, [entry.path], entry.size, upto)
             return int(part.num_rows)
         with failpoints.around("gold.replace"):
             write_deltalake(
@@ -282,12 +282,10 @@ class GoldTables:
         self._forget(gold)
         return int(part.num_rows)
 
-    def _begin(self, gold: str, rows: pa.Table, upto: int) -> None:
-        columns = pa.schema(Schema.from_arrow(rows.schema).to_arrow())
-        entry = self._write(gold, rows.cast(columns))
-        with failpoints.around("gold.replace"), self._or_nothing(gold, [entry]):
-            self._handles.begin_by_rows(gold, columns, [entry], upto, self._app, self._spec.comments())
-        self._known[gold] = Content(0, columns, [entry.path], entry.size, upto)
+    def _begin(self, gold: str, columns: pa.Schema, entries: Sequence[FileEntry], upto: int) -> None:
+        self._synced.forget(gold)
+        with failpoints.around("gold.replace"), self._or_nothing(gold, entries):
+            self._handles.begin_by_rows(gold, columns, entries, [(self._app, upto)], self._spec.comments())
 
     def replace_by_files(self, name: str, columns: pa.Schema, entries: Sequence[FileEntry], upto: int) -> int:
         """As `replace`, for files in the table's folder, in one commit."""
@@ -295,15 +293,15 @@ class GoldTables:
         columns = pa.schema(Schema.from_arrow(columns).to_arrow())
         self._begin_write(gold)
         table = self._handles.get(gold)
-        with failpoints.around("gold.replace"), self._or_nothing(gold, entries):
-            if table is None:
-                self._synced.forget(gold)
-                self._handles.begin_by_rows(gold, columns, entries, upto, self._app, comments)
-                return sum(entry.rows for entry in entries)
-            changed = None if columns == _columns(table) else columns
-            paths = table.get_add_actions()["path"].to_pylist()
-            version = self._handles.replace_rows(gold, entries, paths, upto, self._app, changed, comments)
-        self._tidy(gold, version)
+        if table is None:
+            self._begin(gold, columns, entries, upto)
+        else:
+            before = table.metadata().description
+            is_same = columns == columns_of(table) and before == table_comment(before, comments)
+            paths, changed = table.get_add_actions()["path"].to_pylist(), None if is_same else columns
+            with failpoints.around("gold.replace"), self._or_nothing(gold, entries):
+                version = self._handles.replace_rows(gold, entries, paths, upto, self._app, changed, comments)
+            self._tidy(gold, version)
         return sum(entry.rows for entry in entries)
 
     def append_files(self, name: str, entries: Sequence[FileEntry], upto: int) -> int:
@@ -318,7 +316,7 @@ class GoldTables:
             self._handles.lake.lease.check()
             with failpoints.around("gold.merge"):
                 table.optimize.compact(
-                    writer_properties=writer_properties(self._settings, _columns(table)), commit_properties=how
+                    writer_properties=writer_properties(self._settings, columns_of(table)), commit_properties=how
                 )
         self._tidy(gold, version)
         return _sum(self._current(gold), "num_records")
@@ -338,7 +336,7 @@ class GoldTables:
         table = self.get(name)
         if table is not None:
             table.update_incremental()
-        found = None if table is None else self._read(self._handles.files(self._gold_of(name)), _columns(table))
+        found = None if table is None else self._read(self._handles.files(self._gold_of(name)), columns_of(table))
         part, found = (one if one is None else one.drop_columns(self._inexact(one)) for one in (part, found))
         wrong = differing_keys(part.slice(0, 0) if found is None else found, part, self._spec.group)
         return {"rows": part.num_rows, "differing": len(wrong), "named": sorted(map(str, wrong))[:MOST_NAMED]}
@@ -406,10 +404,6 @@ class GoldTables:
 def _sum(table: DeltaTable, what: str) -> int:
     """The sum of a statistic over the table's files."""
     return int(sum(table.get_add_actions()[what].to_pylist()))
-
-
-def _columns(table: DeltaTable) -> pa.Schema:
-    return columns_of(table)
 
 
 def _updates(spec: GoldSpec, columns: pa.Schema) -> dict[str, str]:

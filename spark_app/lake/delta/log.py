@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from posixpath import basename
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -233,6 +233,7 @@ FEATURES = {"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumn
 ZONELESS = re.compile(r'[tT]ype":"timestamp_ntz"')  # matches the type in a schema as JSON, not a field of that name
 
 Lines = Iterable[dict[str, Any]]
+Mode = Literal["Append", "Overwrite"]  # what an entry says of itself
 
 
 def create_table_actions(
@@ -295,7 +296,7 @@ def append(storage: Storage, table: str, version: int, manifest: Manifest, app: 
         FileExistsError: another writer has made this version.
         FileNotFoundError: the log does not have the version before.
     """
-    _write(storage, table, version, _lines(table, manifest, app, begins))
+    _write(storage, table, version, _lines_of_unit(table, manifest, app, begins))
 
 
 def extend(
@@ -321,25 +322,6 @@ def rewrite(
     _write(storage, table, version, _lines_of_rewrite(adds, removes, epoch))
 
 
-def overwrite(
-    storage: Storage,
-    table: str,
-    version: int,
-    adds: Collection[FileEntry],
-    removes: Collection[str],
-    upto: int,
-    app: str,
-    begins: Lines = (),
-) -> None:
-    """As `append`, for files that replace all files of the table.
-
-    Args:
-        upto: the last unit that the files include; it becomes the transaction version of `app`.
-        begins: `create_table_actions` for version 0, `new_schema` for other columns.
-    """
-    _write(storage, table, version, _lines_of_overwrite(adds, removes, upto, app, begins))
-
-
 def new_schema(
     table: DeltaTable, columns: pa.Schema, comments: Comments, configuration: Mapping[str, str | None]
 ) -> Lines:
@@ -348,12 +330,11 @@ def new_schema(
     Raises:
         ContractError: the lowest protocol version does not have the type of a column.
     """
-    schema = Schema.from_arrow(columns).to_json()
-    _refuse_zoneless(schema)
-    return [_changed(table, commented(schema, comments), comments, configuration)]
+    _refuse_zoneless(Schema.from_arrow(columns).to_json())
+    return [_changed(table, renewed(table, columns, comments), comments, configuration)]
 
 
-def append_rows(
+def write_rows(
     storage: Storage,
     table: str,
     version: int,
@@ -361,13 +342,16 @@ def append_rows(
     removes: Collection[str],
     transactions: Sequence[tuple[str, int]],
     begins: Lines = (),
+    mode: Mode = "Append",
 ) -> None:
-    """As `append`, for rows that belong to no single unit, and for files whose rows have expired.
+    """As `append`, for rows that belong to no single unit, and for files whose rows have expired or are replaced.
 
     Args:
         transactions: (application id, version); the last one is that of the units.
+        begins: `create_table_actions` for version 0, `new_schema` for other columns.
     """
-    _write(storage, table, version, _lines_of_rows(adds, removes, transactions, begins))
+    info, now = {SEQUENCE: transactions[-1][1]}, int(time.time() * 1000)
+    _write(storage, table, version, _lines(adds, removes, transactions, begins, mode, info, now))
 
 
 def _write(storage: Storage, table: str, version: int, lines: Lines) -> None:
@@ -397,10 +381,9 @@ def renew(
     Raises:
         ContractError: the lowest protocol version does not have the type of a column.
     """
-    _refuse_zoneless(Schema.from_arrow(columns).to_json())
-    metadata = _changed(table, renewed(table, columns, comments), comments, configuration)
+    begins = new_schema(table, columns, comments, configuration)
     replaced = table.get_add_actions()["path"].to_pylist()
-    _write(storage, folder, version, _lines(folder, manifest, app, [metadata], replaced))
+    _write(storage, folder, version, _lines_of_unit(folder, manifest, app, begins, replaced))
 
 
 def unit_metadata(manifest: Manifest) -> dict[str, Any]:
@@ -408,43 +391,28 @@ def unit_metadata(manifest: Manifest) -> dict[str, Any]:
     return {SEQUENCE: manifest.sequence, UNIT: manifest.digest}
 
 
-def _lines(
+def _lines_of_unit(
     name: str, manifest: Manifest, app: str, begins: Lines, replaced: Collection[str] = ()
 ) -> Iterator[dict[str, Any]]:
-    """The transaction comes last: `delta_log` takes it as proof that the entry is complete. Whoever applies a unit to a
-    table writes the same bytes."""
+    """Whoever applies a unit to a table writes the same bytes."""
     change, now = manifest.tables[name], manifest.at // 1000 or int(time.time() * 1000)
-    mode = "Overwrite" if replaced else "Append"
+    removes, transactions = [*change.removes, *replaced], [(app, manifest.sequence)]
+    mode: Mode = "Overwrite" if replaced else "Append"
+    return _lines(change.adds, removes, transactions, begins, mode, unit_metadata(manifest), now)
+
+
+def _lines(
+    adds: Collection[FileEntry],
+    removes: Collection[str],
+    transactions: Sequence[tuple[str, int]],
+    begins: Lines,
+    mode: Mode,
+    info: Mapping[str, Any],
+    now: int,
+) -> Iterator[dict[str, Any]]:
+    """The transaction with the unit comes last: `delta_log` takes it as proof that the entry is complete."""
     operation = {"operation": "WRITE", "operationParameters": {"mode": mode, "partitionBy": "[]"}}
-    yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", **unit_metadata(manifest)}}
-    yield from begins
-    yield from ({"add": _added(entry, now)} for entry in change.adds)
-    for path in (*change.removes, *replaced):
-        yield {"remove": {"path": quote(path), "dataChange": True, "deletionTimestamp": now}}
-    yield {"txn": {"appId": app, "version": manifest.sequence}}
-
-
-def _lines_of_overwrite(
-    adds: Collection[FileEntry], removes: Collection[str], upto: int, app: str, begins: Lines
-) -> Iterator[dict[str, Any]]:
-    """The transaction comes last, as in `_lines`."""
-    now = int(time.time() * 1000)
-    operation = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite", "partitionBy": "[]"}}
-    yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", SEQUENCE: upto}}
-    yield from begins
-    yield from ({"add": _added(entry, now)} for entry in adds)
-    for path in removes:
-        yield {"remove": {"path": quote(path), "dataChange": True, "deletionTimestamp": now}}
-    yield {"txn": {"appId": app, "version": upto}}
-
-
-def _lines_of_rows(
-    adds: Collection[FileEntry], removes: Collection[str], transactions: Sequence[tuple[str, int]], begins: Lines
-) -> Iterator[dict[str, Any]]:
-    """The transaction with the unit comes last, as in `_lines`."""
-    now, upto = int(time.time() * 1000), transactions[-1][1]
-    operation = {"operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"}}
-    yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", SEQUENCE: upto}}
+    yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", **info}}
     yield from begins
     yield from ({"add": _added(entry, now)} for entry in adds)
     for path in removes:

@@ -83,7 +83,7 @@ def merge(
     keys = [f"{table}/{path}" for path in paths]
     nullable_texts = files.find_nullable_texts((_read_footer(storage, key) for key in keys), columns)
     rows = (piece for key in keys for piece in read(storage, key, columns))
-    pieces = _row_groups(rows)
+    pieces = row_groups(rows)
     return files.write_row_groups(storage, table, name, columns, pieces, compression, nullable_texts, ids=ids)
 
 
@@ -111,7 +111,8 @@ def complete(rows: Rows, columns: pa.Schema) -> Rows:
     return completed
 
 
-def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The rows in tables of about `ROW_GROUP_BYTES`."""
     group: list[pa.Table] = []
     size = 0
     for piece in pieces:

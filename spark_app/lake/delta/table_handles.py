@@ -137,31 +137,30 @@ class Tables:
         name: str,
         columns: pa.Schema,
         adds: Collection[FileEntry],
-        upto: int,
-        app: str,
+        transactions: Sequence[tuple[str, int]],
         comments: Comments = NO_COMMENTS,
     ) -> None:
-        """Create a table with `delta_log.overwrite`; its handle is opened when it is needed."""
-        begins = self._beginning(columns, comments)
-        self.lake.lease.check()
-        delta_log.overwrite(self.storage, self.lake.table(name), 0, adds, [], upto, app, begins)
-        self._appended[name] = 0, upto
-
-    def begin_without_rows(
-        self, name: str, columns: pa.Schema, transactions: Sequence[tuple[str, int]], comments: Comments = NO_COMMENTS
-    ) -> None:
-        """Create an empty table with `delta_log.append_rows`."""
-        begins = self._beginning(columns, comments)
-        self.lake.lease.check()
-        delta_log.append_rows(self.storage, self.lake.table(name), 0, [], [], transactions, begins)
+        """Create a table with `delta_log.write_rows`; its handle is opened when it is needed."""
+        self._write_rows(name, 0, adds, [], transactions, self._beginning(columns, comments))
 
     def commit_rows(
         self, name: str, adds: Collection[FileEntry], removes: Collection[str], transactions: Sequence[tuple[str, int]]
     ) -> int:
-        """As `append_unit`, with `delta_log.append_rows`."""
+        """As `append_unit`, with `delta_log.write_rows`."""
+        return self._write_rows(name, self._next(name), adds, removes, transactions)
+
+    def _write_rows(
+        self,
+        name: str,
+        version: int,
+        adds: Collection[FileEntry],
+        removes: Collection[str],
+        transactions: Sequence[tuple[str, int]],
+        begins: delta_log.Lines = (),
+        mode: delta_log.Mode = "Append",
+    ) -> int:
         self.lake.lease.check()
-        version = self._next(name)
-        delta_log.append_rows(self.storage, self.lake.table(name), version, adds, removes, transactions)
+        delta_log.write_rows(self.storage, self.lake.table(name), version, adds, removes, transactions, begins, mode)
         self._appended[name] = version, transactions[-1][1]
         return version
 
@@ -205,15 +204,11 @@ class Tables:
         columns: pa.Schema | None = None,
         comments: Comments = NO_COMMENTS,
     ) -> int:
-        """As `append_unit`, with `delta_log.overwrite`. `columns`: the table's from now on; None = as before."""
-        self.lake.lease.check()
+        """As `commit_rows`, for files that replace all others. `columns`: the table's from now on; None = as before."""
         begins: delta_log.Lines = ()
         if columns is not None:
             begins = delta_log.new_schema(self.handle(name), columns, comments, self.configuration | skipping(columns))
-        version = self._next(name)
-        delta_log.overwrite(self.storage, self.lake.table(name), version, adds, removes, upto, app, begins)
-        self._appended[name] = version, upto
-        return version
+        return self._write_rows(name, self._next(name), adds, removes, [(app, upto)], begins, "Overwrite")
 
     def _next(self, name: str) -> int:
         self._await_checkpoint(name)

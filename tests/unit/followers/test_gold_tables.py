@@ -70,14 +70,14 @@ def test_who_loses_a_race_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     gold, other = open_gold(tmp_path), open_gold(tmp_path)
     for number in (1, 2):
         gold.merge("a", part(x=1), number)
-    overwrite = delta_log.overwrite
+    write_rows = delta_log.write_rows
 
     def be_second(*args: object) -> None:
         monkeypatch.undo()
         other.merge("a", part(x=10), 3)
-        overwrite(*args)  # type: ignore[arg-type]
+        write_rows(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(delta_log, "overwrite", be_second)
+    monkeypatch.setattr(delta_log, "write_rows", be_second)
     with pytest.raises(DeltaError, match="another writer"):
         gold.merge("a", part(x=100), 3)
     assert rows(tmp_path) == {"x": 12}

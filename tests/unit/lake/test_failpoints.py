@@ -16,7 +16,7 @@ from spark_app.lake.files import failpoints
 APP = Path(__file__).parents[3] / "spark_app"
 DELTA = {"create_from_unit", "append_unit", "begin_by_rows", "replace_rows", "renew_by_unit", "write_deltalake"}
 DELTA |= {"add_columns", "set_table_properties", "replace_files", "vacuum", "cleanup_metadata", "execute"}
-DELTA |= {"commit_rows", "begin_without_rows"}
+DELTA.add("commit_rows")
 WRITERS = {"write_durably", "write_quickly"}  # the step is their fourth argument
 
 

@@ -222,7 +222,8 @@ def test_a_table_begins_as_one_of_delta_rs_does(tmp_path: Path) -> None:
     write_deltalake(str(theirs), rows, configuration=configuration)
     storage = LocalStorage(tmp_path)
     add = files.write_file(storage, "ours", "x.parquet", rows, "zstd")
-    delta_log.overwrite(storage, "ours", 0, [add], [], 1, "app", delta_log.create_table_actions(columns, configuration))
+    begins = delta_log.create_table_actions(columns, configuration)
+    delta_log.write_rows(storage, "ours", 0, [add], [], [("app", 1)], begins)
     begun = [DeltaTable(str(folder)) for folder in (theirs, ours)]
     for what in ("schema", "protocol"):
         assert len({str(getattr(table, what)()) for table in begun}) == 1

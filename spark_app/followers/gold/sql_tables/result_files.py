@@ -11,10 +11,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from spark_app.lake.delta import parquet as files
+from spark_app.lake.delta.rewrite import row_groups
 from spark_app.lake.files.storage import Storage
 from spark_app.model.reports import FileEntry
 
-ROWS, BYTES = 1 << 18, 64 << 20  # of a row group
 ENTRY = "path string, rows long, size long, stats string, schema string"
 
 
@@ -28,7 +28,7 @@ def write_rows(rows: DataFrame, columns: pa.Schema, storage: Storage, table: str
     prefix = f"sql-{uuid.uuid4().hex}"
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pieces = row_groups(batches, columns)
+        pieces = row_groups(pa.Table.from_batches([one]).cast(columns) for one in batches if one.num_rows)
         first = next(pieces, None)
         if first is not None:
             name, every = f"{prefix}-{uuid.uuid4().hex}.parquet", itertools.chain([first], pieces)
@@ -42,15 +42,3 @@ def write_rows(rows: DataFrame, columns: pa.Schema, storage: Storage, table: str
         storage.delete(*storage.list(table, prefix))
         raise
     return [FileEntry(**one) for one in found.to_pylist()]
-
-
-def row_groups(batches: Iterable[pa.RecordBatch], columns: pa.Schema) -> Iterator[pa.Table]:
-    """The rows in tables of about `ROWS` rows or `BYTES` bytes, without empty ones."""
-    kept: list[pa.RecordBatch] = []
-    for batch in batches:
-        kept += [batch] if batch.num_rows else []
-        if sum(one.num_rows for one in kept) >= ROWS or sum(one.nbytes for one in kept) >= BYTES:
-            yield pa.Table.from_batches(kept).cast(columns)
-            kept = []
-    if kept:
-        yield pa.Table.from_batches(kept).cast(columns)
