@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -199,19 +199,12 @@ class AggregateComputer:
 
 def _to_read(fields: pa.Schema) -> pa.Schema:
     """The columns of silver that have the fields; of structs only what is needed."""
-    tree: dict[str, Any] = {}
-    for field in sorted(fields, key=lambda field: len(source_of(field))):
-        *above, last = source_of(field)
-        at: Any = tree
-        for name in above:
-            at = at.setdefault(name, {}) if isinstance(at, dict) else at
-        if isinstance(at, dict):  # otherwise a struct around it is read whole
-            at[last] = field.type
-    return pa.schema(_fields_of(tree))
-
-
-def _fields_of(tree: dict[str, Any]) -> list[tuple[str, pa.DataType]]:
-    return [(name, pa.struct(_fields_of(one)) if isinstance(one, dict) else one) for name, one in tree.items()]
+    found = [pa.schema([])]
+    for field in fields:
+        column, *inside = source_of(field)
+        kind = functools.reduce(lambda inner, name: pa.struct([(name, inner)]), reversed(inside), field.type)
+        found.append(pa.schema([(column, kind)]))
+    return pa.unify_schemas(found, promote_options="permissive")
 
 
 def _is_beyond(part: pa.Table) -> bool:
@@ -220,10 +213,6 @@ def _is_beyond(part: pa.Table) -> bool:
     return any(
         pc.any(pc.and_(pc.is_null(part[name.removeprefix(SUMMED)]), pc.greater(part[name], 0))).as_py() for name in sums
     )
-
-
-def _result(part: pa.Table) -> list[str]:
-    return [name for name in part.column_names if not name.startswith(SUMMED)]
 
 
 def _suited(rows: DataFrame, field: str, takes: str) -> Column:
@@ -255,7 +244,7 @@ def _computed(aggregate: Setting, value: Column, kind: str) -> Column:
     if aggregate.approximate and function.sketch:
         made = function.sketch.make(F, function.sketch.casts(value, kind))
     else:
-        made = function.spark(F, value, aggregate.q) if function.has_q else function.spark(F, value)
+        made = function.spark(F, value, *([aggregate.q] if function.has_q else []))
     return made
 
 

@@ -35,16 +35,13 @@ class InputRows:
     gap: int = 0
     late: int = 0
 
-    def columns(self) -> list[pa.Field]:
-        """What `of` adds."""
-        names = (WATERMARK,) if self.gap else WINDOW_COLUMNS if self.time else ()
-        return [pa.field(name, TIMESTAMP) for name in names]
-
     def schema(self, fields: pa.Schema) -> pa.Schema:
         """The columns of `of` from rows with these."""
         if self == ALL_ROWS:
             return fields
-        return pa.schema([*(field for field in fields if not _is_input(field.name)), *self.columns()])
+        added = (WATERMARK,) if self.gap else WINDOW_COLUMNS if self.time else ()
+        kept = (field for field in fields if not _is_input(field.name))
+        return pa.schema([*kept, *(pa.field(name, TIMESTAMP) for name in added)])
 
     def of(self, rows: pa.Table) -> pa.Table:
         """The rows that count, with the columns of their windows, and without those that only this needs."""

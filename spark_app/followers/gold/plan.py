@@ -104,7 +104,7 @@ class Planner:
     def _unchanged(self, specs: dict[str, str]) -> dict[str, str]:
         known = self.specs()
         same = {name: digest for name, digest in specs.items() if known.get(name) == digest}
-        return {name: digest for name, digest in same.items() if self._has_gold(name) or not self.snapshot(name)}
+        return {name: digest for name, digest in same.items() if self._tables.is_there(name) or not self.snapshot(name)}
 
     def _complete(self, specs: dict[str, str], gone: int) -> dict[str, str]:
         """Those of the tables for which the manifest of each unit that they may lack is still there."""
@@ -113,7 +113,7 @@ class Planner:
     def _add_news(self, work: GoldPlan, units: Units, of: set[str]) -> None:
         new, work.rebuilt = self._new_files(units, of)
         for name, files in new.items():
-            if self._has_gold(name) and name not in work.rebuilt and all(map(self._lake.storage.exists, files)):
+            if self._tables.is_there(name) and name not in work.rebuilt and all(map(self._lake.storage.exists, files)):
                 work.fold[name] = files
             else:
                 work.whole[name] = self.snapshot(name)
@@ -153,6 +153,3 @@ class Planner:
         _, fields, why = self._known[name]
         lacking |= {f"{setting} in {silver}": text for setting, text in why.items()}
         return fields
-
-    def _has_gold(self, name: str) -> bool:
-        return self._tables.is_there(name)

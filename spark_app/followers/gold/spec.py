@@ -66,7 +66,7 @@ class GoldSpec:
         """Those of the settings, that of [gold] first.
 
         Raises:
-            ConfigurationError: a condition is none.
+            ConfigurationError: a condition is no pure expression over the columns of a row.
         """
         event, gold = settings.event, settings.gold
         found = [GoldSpec((event.key,), event.time, gold.columns, interval_s=gold.interval_s)]
@@ -75,7 +75,8 @@ class GoldSpec:
             more = (name, interval_s, own.where, own.window, own.comment)
             found.append(GoldSpec(own.keys(event.key), event.time, own.aggregates, *more))
         for spec in found:
-            spec.condition_columns()
+            if spec.where:
+                columns_in_expression(f"gold.tables.{spec.kind}.where", spec.where)
         return tuple(found)
 
     @property
@@ -131,19 +132,10 @@ class GoldSpec:
         """The field of the aggregate; "" = it counts all rows."""
         return aggregate.field or ("" if GOLD_FUNCTIONS[aggregate.function].counts_rows else self.time)
 
-    def condition_columns(self) -> frozenset[str]:
-        """The columns that the condition names, as it spells them.
-
-        Raises:
-            ConfigurationError: the condition is no pure expression over the columns of a row.
-        """
-        return columns_in_expression(f"gold.tables.{self.kind}.where", self.where) if self.where else frozenset()
-
     @property
     def names(self) -> list[str]:
         """The fields that the settings name."""
-        of_windows = {self.time} if self.window else set()
-        return sorted({*self.key, *map(self.field_of, self.aggregates.values()), *of_windows} - {""})
+        return sorted({*self.needed, *map(self.field_of, self.aggregates.values())} - {""})
 
     @property
     def needed(self) -> frozenset[str]:
