@@ -76,8 +76,8 @@ def register(spark: SparkSession, lake: Lake, settings: Settings) -> list[str]:
         columns[name] = dict(rows.dtypes)
     views = settings.views(names)
     for name in views.sources:
-        spark.sql(views.sql(name, columns.__getitem__, in_backticks)).createOrReplaceTempView(name)
-        if mixed := views.mixed(name, columns.__getitem__):
+        spark.sql(views.sql(name, columns, in_backticks)).createOrReplaceTempView(name)
+        if mixed := views.mixed(name, columns):
             print(f"{name}: text, because its type differs between tables: {', '.join(mixed)}")
     return names
 

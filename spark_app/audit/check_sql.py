@@ -20,6 +20,7 @@ from spark_app.audit.verdict import SQL, Verdict
 from spark_app.lake import sql_tables
 from spark_app.lake.files.reference_files import read_named_copy
 from spark_app.lake.sql_tables import SqlTable
+from spark_app.model.columns import types_of
 from spark_app.model.errors import UnreachableError, first_message_line
 from spark_app.model.text import in_backticks, quoted
 from spark_app.units.spark.options import LOGGING
@@ -34,7 +35,6 @@ OPTIONS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING}",
@@ -44,7 +44,7 @@ OPTIONS = {
 def check_sql(snapshot: Snapshot, verdict: Verdict) -> None:
     """Check the tables by SQL whose last run has ended."""
     known = list(sql_tables.every(snapshot.lake))
-    ready = [one for one in known if one.digest and one.version >= 0]
+    ready = [one for one in known if one.digest]
     verdict.note(NO_RUN, len(known) - len(ready))
     if not ready:
         return
@@ -72,26 +72,21 @@ def _compute(spark: SparkSession, snapshot: Snapshot, one: SqlTable) -> pa.Table
         DeltaError, FileNotFoundError: a version is gone.
         PySparkException: the query cannot be run.
     """
-    storage, types = snapshot.lake.storage, {}
+    storage, types = snapshot.lake.storage, dict[str, dict[str, str]]()
     for name, version in one.sources.items():
         if isinstance(version, str):
-            rows = read_named_copy(storage, name, version, snapshot.settings.reference[name].key)
+            copy = read_named_copy(storage, name, version, snapshot.settings.reference[name].key)
+            rows = spark.createDataFrame(copy)
         else:
             table = Table(storage, name, version)
+            types[name] = types_of(table.schema)
+            # On a local disk not through the memory of this process.
             files = table.delta.file_uris() if storage.is_local else []
-            if files:  # not through the memory of this process
-                types[name] = {field.name: str(field.type) for field in table.schema}
-                read = spark.read.schema(from_arrow_schema(table.schema)).parquet(*files)
-                read.createOrReplaceTempView(name)
-                continue
-            rows = table.read()
-        types[name] = {field.name: str(field.type) for field in rows.schema}
-        spark.createDataFrame(rows).createOrReplaceTempView(name)
+            read = spark.read.schema(from_arrow_schema(table.schema))
+            rows = read.parquet(*files) if files else spark.createDataFrame(table.read())
+        rows.createOrReplaceTempView(name)
     views = snapshot.settings.views(types)
-    for name in views.sources:
-        sql = views.sql(name, types.__getitem__, in_backticks)
-        spark.sql(sql).createOrReplaceTempView(name)
-    for name, query in one.views.items():
+    for name, query in ({name: views.sql(name, types, in_backticks) for name in views.sources} | one.views).items():
         spark.sql(query).createOrReplaceTempView(name)
     return spark.sql(one.query).toArrow()
 
@@ -99,7 +94,9 @@ def _compute(spark: SparkSession, snapshot: Snapshot, one: SqlTable) -> pa.Table
 def _differences(found: pa.Table, due: pa.Table) -> tuple[Iterator[str], str]:
     """(one text for each row that one of both lacks, why)."""
     due = due.cast(pa.schema(Schema.from_arrow(due.schema).to_arrow()))
-    if _types_of(found.schema) != _types_of(due.schema):
+    # Which columns, and fields inside them, cannot be NULL depends on how a source is read.
+    one, other = (str(types_of(rows.schema)).replace(" not null", "") for rows in (found, due))
+    if one != other:
         return iter(["columns"]), f"the statement gives other columns or types: {due.schema.names}"
     with duckdb.connect() as con:
         con.execute("SET TimeZone = 'UTC'")
@@ -112,12 +109,7 @@ def _differences(found: pa.Table, due: pa.Table) -> tuple[Iterator[str], str]:
         sides = [f"SELECT {', '.join(columns)} FROM {side}" for side in ("found", "due")]
         lacking = [
             con.sql(f"SELECT * FROM ({one} EXCEPT ALL {other}) LIMIT 1000").fetchall()
-            for one, other in (sides, sides[::-1])
+            for one, other in (sides, reversed(sides))
         ]
     wrong = [f"{words} {row}" for words, rows in zip(("not due:", "missing:"), lacking, strict=True) for row in rows]
     return iter(wrong), "it differs from its statement"
-
-
-def _types_of(columns: pa.Schema) -> list[tuple[str, str]]:
-    """Names and types; which columns cannot be NULL depends on how a source is read."""
-    return [(field.name, str(field.type).replace(" not null", "")) for field in columns]

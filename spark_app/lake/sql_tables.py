@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from posixpath import basename
 from typing import Any
 
@@ -27,7 +27,7 @@ class SqlTable:
         file, line: where the statement is.
         query: the statement's, with the routing name in it.
         views: temporary view -> query, of those that the query reads.
-        mode: fold, append or recompute; "" = no run has ended.
+        mode: fold, append or recompute.
         why: the reason for the mode.
         digest: of the query and the columns of its sources; "" = the next run is of the whole table.
         sources: table, or reference table -> the version that the last run read.
@@ -41,18 +41,18 @@ class SqlTable:
     file: str
     line: int
     query: str
-    comment: str = ""
-    views: dict[str, str] = field(default_factory=dict)
-    interval_s: float = 0.0
-    mode: str = ""
-    why: str = ""
-    digest: str = ""
-    sources: dict[str, int | str] = field(default_factory=dict)
-    unit: int = 0
-    version: int = -1
-    rows: int = 0
-    seconds: float = 0.0
-    at: str = ""
+    comment: str
+    views: dict[str, str]
+    interval_s: float
+    mode: str
+    why: str
+    digest: str
+    sources: dict[str, int | str]
+    unit: int
+    version: int
+    rows: int
+    seconds: float
+    at: str
     failed: str = ""
 
     def column_of(self, field: str) -> str | None:

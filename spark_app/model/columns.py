@@ -40,6 +40,11 @@ class Comments:
 NO_COMMENTS = Comments()
 
 
+def types_of(columns: pa.Schema) -> dict[str, str]:
+    """Column -> its type as text."""
+    return {field.name: str(field.type) for field in columns}
+
+
 # Path to a struct, () = the row -> other name of a column in it -> name of the column.
 Aliases = Mapping[Path, Mapping[str, str]]
 

@@ -41,7 +41,7 @@ class TableNames:
 
     def is_silver(self, table: str) -> bool:
         """Whether a table's name matches the pattern of silver."""
-        return _made_by(self.silver, table)
+        return is_made_by(self.silver, table)
 
     def is_gold(self, table: str) -> bool:
         """Whether a table's name matches a pattern of gold."""
@@ -49,7 +49,7 @@ class TableNames:
 
     def gold_kind(self, table: str) -> str | None:
         """Which of the gold tables of a routing name it is; None if it is none."""
-        return next((kind for kind, pattern in self._gold.items() if _made_by(pattern, table)), None)
+        return next((kind for kind, pattern in self._gold.items() if is_made_by(pattern, table)), None)
 
     def name_of(self, table: str) -> str:
         """The routing name of a silver table."""
@@ -78,7 +78,8 @@ class TableNames:
         return {GOLD: self.gold, **dict(self.more_gold)}
 
 
-def _made_by(pattern: str, table: str) -> bool:
+def is_made_by(pattern: str, table: str) -> bool:
+    """Whether a table has a name of the pattern."""
     before, after = pattern.split("{name}")
     return table.startswith(before) and table.endswith(after) and len(table) > len(before) + len(after)
 

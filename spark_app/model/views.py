@@ -3,11 +3,12 @@ tables of a kind as one, and the windows to which no row is expected any more.""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from spark_app.model.table_names import GOLD, TableNames
 
 TABLE = "_table"  # the column with the routing name in a view of several tables
+Types = Mapping[str, Mapping[str, str]]  # table -> column -> its type as text
 
 
 class Views:
@@ -44,42 +45,30 @@ class Views:
         """Whether the view has all rows of its tables, with `TABLE`."""
         return name not in self._late_of
 
-    def sql(self, name: str, columns: Callable[[str], Mapping[str, str]], quote: Callable[[str], str]) -> str:
-        """The query of a view.
-
-        Args:
-            columns: column -> type of a table.
-        """
+    def sql(self, name: str, types: Types, quote: Callable[[str], str]) -> str:
+        """The query of a view."""
         tables = self.sources[name]
         if name in self._late_of:
             [table] = map(quote, tables)
             newest = f"(SELECT max({quote('_watermark')}) FROM {table})"
             late = f"INTERVAL '{self._late_of[name]}' SECOND"
             return f"SELECT * FROM {table} WHERE {quote('window_end')} + {late} <= {newest}"
-        return self._united(tables, {table: columns(table) for table in tables}, quote)
-
-    def mixed(self, name: str, columns: Callable[[str], Mapping[str, str]]) -> list[str]:
-        """The columns of a view of several tables that are text because their types differ."""
-        return [] if name in self._late_of else _mixed({table: columns(table) for table in self.sources[name]})
-
-    def _united(
-        self, tables: Sequence[str], columns: Mapping[str, Mapping[str, str]], quote: Callable[[str], str]
-    ) -> str:
-        every = list(dict.fromkeys(name for table in tables for name in columns[table]))
-        mixed, parts = set(_mixed(columns)), []
+        every = list(dict.fromkeys(column for table in tables for column in types[table]))
+        mixed, parts = self.mixed(name, types), []
         for table in tables:
-            name = self._layout.name_of(table) if self._layout.is_silver(table) else self._layout.gold_name_of(table)
-            chosen = [f"'{name}' AS {quote(TABLE)}"]
+            is_silver = self._layout.is_silver(table)
+            routing = self._layout.name_of(table) if is_silver else self._layout.gold_name_of(table)
+            chosen = [f"'{routing}' AS {quote(TABLE)}"]
             for column in every:
-                value = quote(column) if column in columns[table] else "NULL"
+                value = quote(column) if column in types[table] else "NULL"
                 chosen.append(f"{f'CAST({value} AS STRING)' if column in mixed else value} AS {quote(column)}")
             parts.append(f"SELECT {', '.join(chosen)} FROM {quote(table)}")
         return " UNION ALL ".join(parts)
 
-
-def _mixed(columns: Mapping[str, Mapping[str, str]]) -> list[str]:
-    kinds: dict[str, set[str]] = {}
-    for own in columns.values():
-        for column, kind in own.items():
-            kinds.setdefault(column, set()).add(kind)
-    return [column for column, found in kinds.items() if len(found) > 1]
+    def mixed(self, name: str, types: Types) -> list[str]:
+        """The columns of a view of several tables that are text because their types differ."""
+        kinds: dict[str, set[str]] = {}
+        for table in self.sources[name]:
+            for column, kind in types[table].items():
+                kinds.setdefault(column, set()).add(kind)
+        return [column for column, found in kinds.items() if len(found) > 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -175,10 +176,10 @@ class Gold(Section):
 
 def meeting(patterns: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The names of two patterns that may both be those of one table."""
-    parts = {name: pattern.split("{name}") for name, pattern in patterns.items()}
-    for number, (one, (before, after)) in enumerate(parts.items()):
-        for other, (first, last) in list(parts.items())[:number]:
-            if (before.startswith(first) or first.startswith(before)) and (
-                after.endswith(last) or last.endswith(after)
-            ):
-                yield other, one
+    return (names for names in itertools.combinations(patterns, 2) if may_meet(*(patterns[name] for name in names)))
+
+
+def may_meet(one: str, other: str) -> bool:
+    """Whether a table may have a name of both patterns."""
+    (before, after), (first, last) = one.split("{name}"), other.split("{name}")
+    return (before.startswith(first) or first.startswith(before)) and (after.endswith(last) or last.endswith(after))

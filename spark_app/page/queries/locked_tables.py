@@ -130,12 +130,9 @@ def view_of(con: duckdb.DuckDBPyConnection, lake: Lake, name: str) -> list[str]:
 
 def create_view(con: duckdb.DuckDBPyConnection, views: Views, name: str) -> None:
     """Create a view over tables that are views already."""
-
-    def columns(table: str) -> dict[str, str]:
-        found = con.view(table)
-        return dict(zip(found.columns, map(str, found.types), strict=True))
-
-    con.sql(views.sql(name, columns, quoted)).create_view(name)
+    found = {table: con.view(table) for table in views.sources[name]}
+    types = {table: dict(zip(rows.columns, map(str, rows.types), strict=True)) for table, rows in found.items()}
+    con.sql(views.sql(name, types, quoted)).create_view(name)
 
 
 def _with_all_columns(rows: duckdb.DuckDBPyRelation, empty: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:

@@ -27,7 +27,7 @@ from spark_app.followers.gold.aggregate import TableFailures
 from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.sql_tables.plans import Plan, Refused, plan_of
 from spark_app.followers.gold.sql_tables.result_files import write_rows
-from spark_app.followers.gold.sql_tables.sources import SourceReader, Sources, Unknown, Waits
+from spark_app.followers.gold.sql_tables.sources import SourceReader, Sources, Waits
 from spark_app.followers.gold.sql_tables.statements import SqlFiles, Statement
 from spark_app.followers.gold.tables import GoldTables
 from spark_app.lake import sql_tables
@@ -51,7 +51,7 @@ class TimedOut(Exception):
 
 OF_ONE_TABLE = (
     *(PySparkException, Py4JError, DeltaError, ContractError, pa.ArrowException, FileNotFoundError),
-    *(Refused, Unknown, Waits, TimedOut),
+    *(Refused, Waits, TimedOut),
 )
 
 
@@ -60,7 +60,8 @@ class OfSql(GoldSpec):
     """What `GoldTables` has to know of a table by SQL."""
 
     def comments(self) -> Comments:
-        return Comments(own={(): self.comment})
+        """That of the statement replaces one that the table has."""
+        return Comments(authored={(): self.comment})
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,21 @@ class Analysed:
 
     def suits(self, sources: Sources) -> bool:
         return (self.columns, self.references) == (sources.columns, sources.references)
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A table as it is before a run.
+
+    Attributes:
+        state: as its last run left it; None if it has to be computed as a whole.
+        cursor: the last unit in the table. After a crash the state may lack it.
+    """
+
+    statement: Statement
+    sources: Sources
+    state: SqlTable | None = None
+    cursor: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,17 +151,20 @@ class SqlFollower(Follower):
     def follow(self, units: Units) -> int:
         """A table that is not brought up to the last unit, for whatever reason, is computed as a whole later."""
         manifests, rows = self._opened.units.manifests, dict[str, int]()
-        # Without the lock: with a long interval or many tables this takes seconds.
+        # Without the lock: with a long interval, many tables or in a bucket this takes seconds.
         changes = Changes(self._opened.lake)
         changes.add(units)
-        sources = self._look()
+        looked = self._look(changes)
         with self._unit_lock:
             if manifests.applied() < manifests.last:
                 return units.after
             before, units = units.upto, units.now()
             changes.add(replace(units, after=before))
-            runs = self._due(sources, units, changes)
-        for run in runs:
+            runs = list[Run | None]()
+            for one in looked:
+                with self._of_one_table(one.statement):
+                    runs.append(self._run_of(one, units, changes))
+        for run in filter(None, runs):
             with self._of_one_table(run.statement):
                 rows[run.statement.name] = self._run(run)
                 self._failures.clear([run.statement.name])
@@ -164,9 +183,8 @@ class SqlFollower(Follower):
 
     def describe(self) -> dict[str, dict[str, Any]]:
         """For the status: table -> how it is kept up, what the last run made and cost, and what it waits for."""
-        failed, known = self.failed(), dict(self._states)
-        found = {}
-        for table in sorted({*known, *failed, *self._waits}):
+        known, found = dict(self._states), {}
+        for table in sorted({*known, *(one.name for one in self._tables().values())}):
             state = known.get(table)
             about = {"mode": state.mode, "rows": state.rows, "seconds": state.seconds, "at": state.at} if state else {}
             found[table] = about | {"interval_s": self.statement.interval_s, "waits": self._waits.get(table)}
@@ -174,7 +192,7 @@ class SqlFollower(Follower):
 
     def makes(self, table: str) -> bool:
         """Whether a statement of its files makes this table."""
-        return self._files.makes(table, self._opened.admission.admitted.values())
+        return self._reader.is_made(table)
 
     def _tables(self) -> dict[str, Statement]:
         """Routing name -> statement; "" if there is one table."""
@@ -182,15 +200,16 @@ class SqlFollower(Follower):
             return {"": self.statement}
         return {name: self.statement.of(name) for name in sorted(set(self._opened.admission.admitted.values()))}
 
-    def _look(self) -> list[tuple[Statement, Sources]]:
-        """The sources of the tables that need not wait."""
-        waiting, waits, found = self._failures.waiting(), dict[str, str](), list[tuple[Statement, Sources]]()
+    def _look(self, changes: Changes) -> list[Looked]:
+        """The tables that need not wait."""
+        waiting, waits, found = self._failures.waiting(), dict[str, str](), list[Looked]()
         moment = self._reader.moment()
         for name, statement in self._tables().items():
             if statement.name not in waiting:
                 with self._of_one_table(statement):
                     try:
-                        found.append((statement, self._reader.look(statement, name, moment)))
+                        sources = self._reader.look(statement, name, moment)
+                        found.append(self._look_at(statement, sources, statement.name in moment[0], changes))
                     except Waits as wait:
                         waits[statement.name] = str(wait)
                         self._forget(statement.name)
@@ -199,40 +218,40 @@ class SqlFollower(Follower):
         self.interval_s = min(self.statement.interval_s, WAITING_S) if waits_soon else self.statement.interval_s
         return found
 
-    def _due(self, looked: list[tuple[Statement, Sources]], units: Units, changes: Changes) -> list[Run]:
-        found = []
-        for statement, sources in looked:
-            with self._of_one_table(statement):
-                if (run := self._run_of(statement, self._reader.pin(sources), units, changes)) is not None:
-                    found.append(run)
-        return found
+    def _look_at(self, statement: Statement, sources: Sources, is_there: bool, changes: Changes) -> Looked:
+        state = self._state(statement.name)
+        if state is None or not state.digest or not is_there:
+            return Looked(statement, sources)
+        if (state.query, state.views, state.comment) != (statement.query, sources.views, statement.comment):
+            return Looked(statement, sources)
+        cursor = self._writer(statement).cursor(statement.name)
+        if state.mode != "recompute":
+            # Without the lock: in a bucket each is a request. Files of later units are too young to be removed.
+            new = (key for one in sources.silver for key in changes.files(one, max(cursor, state.unit)))
+            state = state if all(map(self._opened.lake.storage.exists, new)) else None
+        return Looked(statement, sources, state, cursor)
 
-    def _run_of(self, statement: Statement, sources: Sources, units: Units, changes: Changes) -> Run | None:
+    def _run_of(self, looked: Looked, units: Units, changes: Changes) -> Run | None:
         """The run of a table, if its sources or its statement have changed."""
-        table, state = statement.name, self._state(statement.name)
-        if state is None or not self._is_kept_up(state, statement, sources, units):
-            return Run(statement, units.upto, None, self._reader.files_of(sources))
-        if not self._has_changed(state, sources, changes):
-            if state.sources != sources.versions:  # compaction: the rows are the same
-                self._store(replace(state, sources=sources.versions))
-            return None
-        cursor = self._writer(statement).cursor(table)
-        after, known = max(cursor, state.unit), self._analysed.get(table)
-        begun = [one for one in sources.silver if one not in state.sources]
-        files = {one: changes.files(one, after) for one in sources.silver}
-        files |= {one: self._reader.silver_files(one) for one in begun}
-        is_whole = state.mode == "recompute" or any(changes.replaces(one, after) for one in sources.silver)
-        is_whole |= not state.sources.keys() <= sources.versions.keys() or (bool(begun) and cursor > state.unit)
-        is_whole |= not all(self._opened.lake.storage.exists(key) for keys in files.values() for key in keys)
-        new = None if is_whole else sources.adding(files)
-        if new is None or known is None or not known.suits(sources):  # with the columns the plan may have changed
-            return Run(statement, units.upto, new, self._reader.files_of(sources))
-        return Run(statement, units.upto, new, None)
-
-    def _is_kept_up(self, state: SqlTable, statement: Statement, sources: Sources, units: Units) -> bool:
-        """Whether the table is that of the statement, and lacks no unit that the manifests no longer have."""
-        is_same = state.digest != "" and (state.query, state.views) == (statement.query, sources.views)
-        return is_same and state.unit >= units.gone and self._opened.lake.has_table(state.table)
+        statement, state, sources = looked.statement, looked.state, self._reader.pin(looked.sources)
+        silver, new, known = sources.silver.keys(), None, self._analysed.get(statement.name)
+        if state is not None and state.unit >= units.gone:
+            begun = silver - state.sources.keys()
+            both = (state.sources, sources.versions)
+            before, now = ({one: own[one] for one in own.keys() - silver} for own in both)
+            if before == now and not begun and not any(changes.touches(one, state.unit) for one in silver):
+                if state.sources != sources.versions:  # compaction: the rows are the same
+                    self._store(replace(state, sources=sources.versions))
+                return None
+            after = max(looked.cursor, state.unit)
+            is_whole = state.mode == "recompute" or not state.sources.keys() <= sources.versions.keys()
+            is_whole |= bool(begun) and looked.cursor > state.unit
+            if not is_whole and not any(changes.replaces(one, after) for one in silver):
+                files = {one: changes.files(one, after) for one in silver}
+                new = sources.adding(files | {one: self._reader.silver_files(one) for one in begun})
+        if new is not None and known is not None and known.suits(sources):
+            return Run(statement, units.upto, new, None)
+        return Run(statement, units.upto, new, self._reader.files_of(sources))  # the plan may be another one now
 
     def _analyse(self, statement: Statement, sources: Sources) -> Analysed:
         """The plan of a query; as long as the columns of its sources are the same it is."""
@@ -245,14 +264,6 @@ class SqlFollower(Follower):
             known = self._analysed[statement.name] = Analysed(sources.columns, sources.references, digest, plan)
         return known
 
-    def _has_changed(self, state: SqlTable, sources: Sources, changes: Changes) -> bool:
-        others = {*sources.derived, *sources.references}
-        if not state.sources.keys() <= sources.versions.keys():
-            return True  # one is gone
-        return any(state.sources.get(one) != sources.versions[one] for one in others) or any(
-            one not in state.sources or changes.touches(one, state.unit) for one in sources.silver
-        )
-
     def _run(self, run: Run) -> int:
         """Run the query; returns the number of rows of the table."""
         began, one, lake = time.monotonic(), run.statement, self._opened.lake
@@ -263,29 +274,23 @@ class SqlFollower(Follower):
             plan, is_same = analysed.plan, before is not None and before.digest == analysed.digest
             sources = run.new if is_same and run.new is not None else run.whole
             assert sources is not None
-            state, writer = self._describe_run(run, sources, analysed), self._writer(one, plan)
+            count, writer = before.rows if before else 0, self._writer(one, plan)
             if sources is run.new and not writer.is_there(one.name):
                 raise DeltaError(f"table {one.name} was removed")
             self._reader.register(sources)
             rows = self._session.sql(one.query)
             if plan.mode == "fold" and sources is run.new:
                 part = rows.toArrow()
-                count = writer.merge(one.name, part, run.upto) if part.num_rows else state.rows
+                count = writer.merge(one.name, part, run.upto) if part.num_rows else count
             else:
                 compression = self._opened.settings.lake.compression
                 entries = write_rows(rows, plan.columns, lake.storage, lake.table(one.name), compression)
                 if sources is run.whole:
                     count = writer.replace_by_files(one.name, plan.columns, entries, run.upto)
                 else:
-                    count = writer.append_files(one.name, entries, run.upto) if entries else state.rows
+                    count = writer.append_files(one.name, entries, run.upto) if entries else count
         writer.sync()  # first: a power cut must not leave a table that lacks units of its file
-        seconds, version = round(time.monotonic() - began, 3), writer.version(one.name)
-        self._store(replace(state, rows=count, seconds=seconds, at=_now(), version=version))
-        return count
-
-    def _describe_run(self, run: Run, sources: Sources, analysed: Analysed) -> SqlTable:
-        one, known = run.statement, self._state(run.statement.name)
-        return SqlTable(
+        state = SqlTable(
             table=one.name,
             statement=self.statement.name,
             file=one.file,
@@ -294,13 +299,18 @@ class SqlFollower(Follower):
             comment=one.comment,
             views=sources.views,
             interval_s=one.interval_s,
-            mode=analysed.plan.mode,
-            why=analysed.plan.why,
+            mode=plan.mode,
+            why=plan.why,
             digest=analysed.digest,
             sources=sources.versions,
             unit=run.upto,
-            rows=known.rows if known else 0,
+            version=writer.version(one.name),
+            rows=count,
+            seconds=round(time.monotonic() - began, 3),
+            at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         )
+        self._store(state)
+        return count
 
     def _refuse_strangers(self, statement: Statement) -> None:
         table = statement.name
@@ -416,7 +426,3 @@ def _session_of(spark: SparkSession) -> SparkSession:
     session.conf.set("spark.sql.files.maxPartitionNum", tasks)
     session.conf.set("spark.sql.runSQLOnFiles", "false")
     return session
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -77,23 +77,18 @@ def plan_of(rows: DataFrame, sources: Collection[str], growing: Collection[str])
         Refused: the query depends on more than its tables, or its columns cannot be those of a table.
     """
     plan = analyzed_plan(rows)
-    found = list(nodes(plan, lambda node: not _is_source(node, sources)))
-    _check(found, sources)
-    columns = _columns(rows)
-    read = {name for node in found if (name := _source_of(node))} & set(sources)
-    reads = _changing(read, growing)
-    top = kind_of(plan)
-    collated = next((name for name, kind in rows.dtypes if "collate" in kind), None)
-    why = (
-        reads
-        or (f"{collated} has a collation" if collated else "")
-        or next(_beyond_rows(found[1:] if top == "Aggregate" else found, sources), "")
-    )
-    if why:
-        return Plan("recompute", why, columns)
-    if top != "Aggregate":
-        return Plan("append", "each row of silver gives its rows for itself", columns)
-    return _fold(plan, columns)
+    found = list(nodes(plan, lambda node: _source_of(node) not in sources))
+    read = {_source_of(node) for node in found} & set(sources)
+    steps = [node for node in found if _source_of(node) not in sources]
+    _check(steps)
+    columns, is_aggregate = _columns(rows), kind_of(plan) == "Aggregate"
+    whys = [f"rows of {name} change" for name in sorted(read.difference(growing))]
+    whys += [] if read else ["it reads no table"]
+    whys += [f"{name} has a collation" for name, kind in rows.dtypes if "collate" in kind]
+    whys += _beyond_rows(steps[1:] if is_aggregate else steps)
+    if whys:
+        return Plan("recompute", whys[0], columns)
+    return _fold(plan, columns) if is_aggregate else Plan("append", "each row of silver gives rows by itself", columns)
 
 
 def _fold(plan: Any, columns: pa.Schema) -> Plan:
@@ -119,29 +114,18 @@ def _fold(plan: Any, columns: pa.Schema) -> Plan:
     return Plan("fold", f"new rows are merged by {functions}", columns, tuple(key), aggregates)
 
 
-def _changing(read: Collection[str], growing: Collection[str]) -> str:
-    other = next((name for name in sorted(read) if name not in growing), None)
-    if other is not None:
-        return f"rows of {other} change"
-    return "" if read else "it reads no table"
-
-
-def _beyond_rows(found: list[Any], sources: Collection[str]) -> Iterator[str]:
+def _beyond_rows(steps: list[Any]) -> Iterator[str]:
     """What keeps a plan from being one of single rows."""
-    for node in found:
+    for node in steps:
         kind = kind_of(node)
-        if _source_of(node) in sources:
-            continue
         if kind not in BY_ROW:
             yield NAMED.get(kind, f"it has a step that needs all rows ({kind})")
         if any("Subquery" in kind_of(one) or kind_of(one) == "Exists" for one in _expressions(node)):
             yield "it has a subquery"
 
 
-def _check(found: list[Any], sources: Collection[str]) -> None:
-    for node in found:
-        if _source_of(node) in sources:
-            continue
+def _check(steps: list[Any]) -> None:
+    for node in steps:
         if kind_of(node) == "Sample":
             raise Refused("TABLESAMPLE gives other rows each time, so no run could be repeated: leave it out")
         if not node.children().size() and kind_of(node) not in LEAVES:
@@ -161,16 +145,11 @@ def _columns(rows: DataFrame) -> pa.Schema:
             raise Refused(f"the column {name} is there twice: give one another name by AS")
         if any(character in BAD_IN_NAMES for character in name):
             raise Refused(f"the column {name} needs a name: write AS and one without spaces and brackets")
-    types = dict(rows.dtypes)
-    for name, kind in types.items():
+    for name, kind in rows.dtypes:
         if WRONG_TYPE.search(kind):
             raise Refused(f"the column {name} has the type {kind}, which tables of the lake have not: CAST it")
     columns = to_arrow_schema(rows.schema, timezone="UTC")
     return pa.schema([one.with_nullable(True) for one in columns])  # of a literal, too: the next statement may differ
-
-
-def _is_source(node: Any, sources: Collection[str]) -> bool:
-    return _source_of(node) in sources
 
 
 def _source_of(node: Any) -> str:

@@ -16,9 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_app.followers.gold.sql_tables.plans import Refused
 from spark_app.followers.gold.sql_tables.statements import SqlFiles, Statement
 from spark_app.lake.delta.table_schema import columns_of, open_table
 from spark_app.lake.files.reference_files import read_named_copy
+from spark_app.model.columns import types_of
 from spark_app.model.text import in_backticks, near
 from spark_app.model.views import TABLE, Views
 from spark_app.units.driver.open_lake import OpenLake
@@ -29,10 +31,6 @@ REOPEN_AFTER = 100  # versions: a handle keeps what it has read of each
 
 class Waits(Exception):
     """A table that the statement reads is not there yet."""
-
-
-class Unknown(Exception):
-    """The statement reads a table that the lake will never have."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,12 @@ class Sources:
     @property
     def growing(self) -> set[str]:
         """Those of them whose rows do not change."""
-        return {*self.silver, *({"silver_all"} & set(self.united))}
+        return {*self.silver, "silver_all"} & self.names
+
+    @property
+    def types(self) -> dict[str, dict[str, str]]:
+        """Table -> column -> its type as text."""
+        return {table: types_of(columns) for table, columns in self.columns.items()}
 
     def adding(self, files: Mapping[str, list[str]]) -> Sources:
         """The same with these files, and none of other tables."""
@@ -100,27 +103,19 @@ class SourceReader:
             moment: what `moment` gives now.
 
         Raises:
-            Waits, Unknown: a table is not there.
+            Waits: a table is not there yet.
+            Refused: the lake will never have it.
         """
         views, (tables, of_lake) = self._files.views_of(name), moment
-        found, left, seen = Sources(), sorted(statement.reads), set[str]()
-        united, named = list[str](), set(statement.reads)
-        while left:
-            one = left.pop()
-            if one in seen:
-                continue
-            seen.add(one)
-            if one in views:
-                found.views[one] = views[one].query
-                left += sorted(views[one].reads)
-                named |= views[one].reads
-            elif one in of_lake.sources:
-                united.append(one)
-                left += of_lake.sources[one]
-            else:
-                self._add(found, one, tables, statement)
-        own = {name: view.query for name, view in views.items() if name in found.views}  # one reads those before it
-        return replace(found, united=tuple(united), named=frozenset(named), views=own)
+        named = set(statement.reads)
+        for view in reversed(views.values()):  # one reads those before it
+            named |= view.reads if view.name in named else frozenset()
+        united = tuple(sorted(named & of_lake.sources.keys() - views.keys()))
+        own = {view.name: view.query for view in views.values() if view.name in named}
+        found = Sources(views=own, united=united, named=frozenset(named))
+        for one in sorted(named.union(*(of_lake.sources[view] for view in united)) - own.keys() - set(united)):
+            self._add(found, one, tables, statement)
+        return found
 
     def _add(self, found: Sources, one: str, tables: set[str], statement: Statement) -> None:
         layout = self._opened.settings.layout
@@ -129,26 +124,27 @@ class SourceReader:
             found.references[one] = found.versions[one] = version.content
         elif layout.is_silver(one) and one in tables:
             found.silver[one] = pa.schema([])
-        elif (layout.is_gold(one) or self._is_made(one)) and one in tables:
+        elif (layout.is_gold(one) or self.is_made(one)) and one in tables:
             handle = self._handle(one)
             found.derived[one] = columns_of(handle)
             found.versions[one] = handle.version()
-        elif layout.is_silver(one) or layout.is_gold(one) or Views.is_reserved(one) or self._is_made(one):
+        elif layout.is_silver(one) or layout.is_gold(one) or Views.is_reserved(one) or self.is_made(one):
             raise Waits(f"it waits for {one}, which is not there yet")
         else:
             self._refuse(one, tables, statement)
 
-    def _is_made(self, table: str) -> bool:
+    def is_made(self, table: str) -> bool:
+        """Whether a statement of the files makes this table."""
         return self._files.makes(table, self._opened.admission.admitted.values())
 
     def _refuse(self, one: str, tables: set[str], statement: Statement) -> NoReturn:
         settings = self._opened.settings
         if one in settings.tables.fixed:
-            raise Unknown(f"{one} cannot be read here: only silver, gold, reference tables and tables by SQL can")
+            raise Refused(f"{one} cannot be read here: only silver, gold, reference tables and tables by SQL can")
         known = {*tables, *settings.reference, *self._files.views_of(""), *settings.views(tables).sources}
         known |= {made.name for made in self._files.tables}
         known -= {*settings.tables.fixed, statement.name}
-        raise Unknown(f"there is no table {one}; {near(one, known)}")
+        raise Refused(f"there is no table {one}; {near(one, known)}")
 
     def _handle(self, table: str) -> DeltaTable:
         handle, opened_at = self._handles.get(table, (None, 0))
@@ -175,9 +171,7 @@ class SourceReader:
 
     def files_of(self, sources: Sources) -> Sources:
         """The same with all files of the sources; no unit may be built meanwhile."""
-        files = {}
-        for table in sources.silver:
-            files[table] = self.silver_files(table)
+        files = {table: self.silver_files(table) for table in sources.silver}
         versions = dict(sources.versions)
         for table in sources.derived:  # for another table of the statement its handle may have gone on since
             handle = self._handles[table][0]
@@ -192,22 +186,19 @@ class SourceReader:
 
     def register(self, sources: Sources) -> None:
         """Make the views of the session read these files."""
-        views, types = self._opened.settings.views(list(sources.columns)), _types(sources)
-        one_by_one = {
-            name for name in sources.united if views.mixed(name, types.__getitem__) or not views.is_united(name)
-        }
+        views, types = self._opened.settings.views(sources.columns), sources.types
+        one_by_one = {name for name in sources.united if views.mixed(name, types) or not views.is_united(name)}
         needed = sources.named.union(*(views.sources[name] for name in one_by_one))
-        for table, columns in sources.columns.items():
-            if table not in needed:
-                continue
-            self._read(sources.files[table], columns).drop(FOLDER).createOrReplaceTempView(table)
+        for table in sorted(needed & sources.columns.keys()):
+            rows = self._read(sources.files[table], sources.columns[table])
+            rows.drop(FOLDER).createOrReplaceTempView(table)
         for name, content in sources.references.items():
             key = self._opened.settings.reference[name].key
             copy = read_named_copy(self._opened.lake.storage, name, content, key)
             self._session.createDataFrame(copy).createOrReplaceTempView(name)
         for name in sources.united:
             if name in one_by_one:
-                rows = self._session.sql(views.sql(name, types.__getitem__, in_backticks))
+                rows = self._session.sql(views.sql(name, types, in_backticks))
             else:
                 rows = self._unite(views.sources[name], sources)
             rows.createOrReplaceTempView(name)
@@ -216,8 +207,8 @@ class SourceReader:
 
     def mixed(self, sources: Sources) -> dict[str, list[str]]:
         """View of the lake -> its columns that are text because their types differ."""
-        views, types = self._opened.settings.views(list(sources.columns)), _types(sources)
-        return {name: views.mixed(name, types.__getitem__) for name in sources.united}
+        views = self._opened.settings.views(sources.columns)
+        return {name: views.mixed(name, sources.types) for name in sources.united}
 
     def _read(self, keys: list[str], columns: pa.Schema) -> DataFrame:
         return read_rows(self._session, self._opened.lake.storage, keys, from_arrow_schema(columns))
@@ -232,7 +223,3 @@ class SourceReader:
         before, after = (layout.silver if kind is None else layout.pattern_of(kind)).split("{name}")
         routing = F.regexp_extract(F.col(FOLDER), f"^{before}(.*){after}$", 1)
         return rows.select(routing.alias(TABLE), *(F.col(in_backticks(one)) for one in fields))
-
-
-def _types(sources: Sources) -> dict[str, dict[str, str]]:
-    return {table: {one.name: str(one.type) for one in columns} for table, columns in sources.columns.items()}

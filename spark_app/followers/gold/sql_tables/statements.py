@@ -6,7 +6,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -16,8 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_app.model.errors import last_message_line
+from spark_app.model.table_names import is_made_by
 from spark_app.model.views import Views
-from spark_app.settings.gold import seconds_of
+from spark_app.settings.gold import may_meet, seconds_of
 from spark_app.settings.models import Settings
 from spark_app.units.spark.jvm import each, kind_of, parse_plan, split_statements
 
@@ -116,29 +117,23 @@ class SqlFiles:
 
 def read_files(session: SparkSession, settings: Settings) -> SqlFiles:
     """The statements of the files that the settings name."""
-    found = [one for file in _files(settings.tables.sql) for one in _statements(session, file, settings)]
-    names = _Names(settings)
-    refused = {id(one): why for one in found if (why := one.refused or names.problem(one, found))}
-    named = [one for one in found if id(one) not in refused]
-    refused |= {id(one): why for one, why in _cycles(named)}
-    for _ in named:  # one that reads another which is refused is refused, too
-        wrong = {one.name: one.where for one in named if id(one) in refused}
-        for one in named:
-            first = next((name for name in sorted(one.reads) if name in wrong), None)
-            if first is not None and id(one) not in refused:
-                refused[id(one)] = f"it reads {first}, whose statement is refused ({wrong[first]})"
-    good = {one.name: one for one in named if id(one) not in refused}
-    order = TopologicalSorter({name: one.reads & good.keys() for name, one in good.items()}).static_order()
-    ordered = [good[name] for name in order]
+    files = [file for pattern in settings.tables.sql for file in sorted(glob.glob(pattern)) or [pattern]]
+    found = [one for file in dict.fromkeys(files) for one in _statements(session, file, settings)]
+    found = [replace(one, refused=one.refused or _problem_of_name(one, found, settings)) for one in found]
+    good = {one.name: one for one in found if not one.refused}
+    wrong = _cycles(good)
+    left = good.keys() - wrong.keys()
+    order = list(TopologicalSorter({name: good[name].reads & left for name in sorted(left)}).static_order())
+    for name in order:  # one that reads another which is refused is refused, too
+        first = min(good[name].reads & wrong.keys(), default=None)
+        if first is not None:
+            wrong[name] = f"it reads {first}, whose statement is refused ({good[first].where})"
+    ordered = [good[name] for name in order if name not in wrong]
     return SqlFiles(
         tuple(one for one in ordered if not one.is_view),
         tuple(one for one in ordered if one.is_view),
-        tuple(replace(one, refused=refused[id(one)]) for one in found if id(one) in refused),
+        tuple(replace(one, refused=why) for one in found if (why := one.refused or wrong.get(one.name))),
     )
-
-
-def _files(patterns: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(file for pattern in patterns for file in sorted(glob.glob(pattern)) or [pattern]))
 
 
 def _statements(session: SparkSession, file: str, settings: Settings) -> Iterator[Statement]:
@@ -264,45 +259,32 @@ def nodes(plan: Any, inside: Callable[[Any], bool] = lambda node: True) -> Itera
             left += [*each(node.children()), *each(node.innerChildren())]
 
 
-class _Names:
-    """The names that a statement may not have."""
-
-    def __init__(self, settings: Settings):
-        self._layout = settings.layout
-        self._fixed = {*settings.tables.fixed, *settings.reference}
-
-    def problem(self, one: Statement, found: Iterable[Statement]) -> str:
-        """Why a statement cannot have its name; "" if it can."""
-        others = {other.name: other for other in reversed(list(found)) if other.name}
-        first = others[one.name] if one.name else one
-        example = one.name.replace(NAME, "x")
-        if first is not one:
-            return f"{one.name} is the name of another statement, too ({first.where})"
-        if example in self._fixed or self._layout.is_silver(example) or self._layout.is_gold(example):
-            return f"{one.name} is, or could be, the name of another table of the lake: take another"
-        if Views.is_reserved(example):
-            return f"{one.name} is the name of a view that is always there: take another"
-        if one.is_of_each and any(_could_be(one.name, other) for other in others if other != one.name):
-            return f"{one.name} could make the table of another statement: take another name"
-        return ""
+def _problem_of_name(one: Statement, found: Sequence[Statement], settings: Settings) -> str:
+    """Why a statement cannot have its name; "" if it can."""
+    layout, example = settings.layout, one.name.replace(NAME, "x")
+    first = next(other for other in found if other.name == one.name)
+    if first is not one:
+        return f"{one.name} is the name of another statement, too ({first.where})"
+    if example in {*settings.tables.fixed, *settings.reference} or layout.is_silver(example) or layout.is_gold(example):
+        return f"{one.name} is, or could be, the name of another table of the lake: take another"
+    if Views.is_reserved(example):
+        return f"{one.name} is the name of a view that is always there: take another"
+    others = {other.name for other in found} - {one.name, ""}
+    if one.is_of_each and any(
+        may_meet(one.name, other) if NAME in other else is_made_by(one.name, other) for other in others
+    ):
+        return f"{one.name} could make the table of another statement: take another name"
+    return ""
 
 
-def _could_be(pattern: str, name: str) -> bool:
-    before, after = pattern.split(NAME)
-    first, _, last = name.partition(NAME)
-    if NAME not in name:
-        return name.startswith(before) and name.endswith(after) and len(name) > len(before) + len(after)
-    return (before.startswith(first) or first.startswith(before)) and (after.endswith(last) or last.endswith(after))
-
-
-def _cycles(found: Sequence[Statement]) -> Iterator[tuple[Statement, str]]:
-    """The statements that read each other in a circle, one after another until there is no circle."""
-    left = {one.name: one for one in found}
+def _cycles(found: Mapping[str, Statement]) -> dict[str, str]:
+    """Name -> why, of the statements that read each other in a circle."""
+    wrong = dict[str, str]()
     while True:
+        left = found.keys() - wrong.keys()
         try:
-            TopologicalSorter({name: one.reads & left.keys() for name, one in left.items()}).prepare()
-            return
+            TopologicalSorter({name: found[name].reads & left for name in sorted(left)}).prepare()
+            return wrong
         except CycleError as error:
             circle = [str(name) for name in reversed(error.args[1])]
-            for name in dict.fromkeys(circle):
-                yield left.pop(name), f"it reads itself: {' reads '.join(circle)}"
+            wrong |= dict.fromkeys(circle, f"it reads itself: {' reads '.join(circle)}")
