@@ -8,8 +8,10 @@ from pathlib import Path
 from spark_app.followers.gold.spec import GoldSpec
 from spark_app.lake import sql_tables
 from spark_app.lake.delta.table_schema import columns_of, open_table
+from spark_app.lake.files.state_files import read_json
 from spark_app.lake.lake import Lake
 from spark_app.lake.sql_tables import SqlTable
+from spark_app.model.columns import types_of
 from spark_app.model.errors import ConfigurationError, UsageError
 from spark_app.model.gold_functions import GOLD_FUNCTIONS
 from spark_app.model.text import in_backticks, near
@@ -37,6 +39,9 @@ class Explainer:
         if not self._lake.storage.exists(self._lake.state):
             raise ConfigurationError(f"lake.path: no lake at {self._lake.uri}")
         self._made = {one.table: one for one in sql_tables.every(self._lake)}
+        status = read_json(self._lake.storage, self._lake.status) or {}
+        self._failed = status.get("gold_failed", {})
+        self._begun = {table: one for table, one in status.get("sql", {}).items() if table not in self._made}
         self._specs = {spec.kind: spec for spec in GoldSpec.all_of(settings)}
 
     def overview(self) -> list[str]:
@@ -46,8 +51,8 @@ class Explainer:
         ]
         for one in self._made.values():
             failed = f"; failed: {one.failed}" if one.failed else ""
-            lines.append(f"{one.table}: {one.mode or 'no run yet'}, every {one.interval_s:g} s{failed}")
-        return lines
+            lines.append(f"{one.table}: {one.mode}, every {one.interval_s:g} s{failed}")
+        return [*lines, *map(self._without_run, self._begun)]
 
     def of(self, table: str) -> list[str]:
         """
@@ -57,19 +62,26 @@ class Explainer:
         kind = self._settings.layout.gold_kind(table)
         if table in self._made:
             return list(self._of_sql(self._made[table]))
+        if table in self._begun:
+            return [self._without_run(table)]
         if kind is not None:
             return list(self._of_gold(table, self._specs[kind]))
-        known = {*self._made, *filter(self._settings.layout.is_gold, self._lake.tables())}
+        known = {*self._made, *self._begun, *filter(self._settings.layout.is_gold, self._lake.tables())}
         raise UsageError(f"{table[:100]} is neither a gold table nor one by SQL; {near(table, known)}")
 
     def _of_sql(self, one: SqlTable) -> Iterator[str]:
         yield f"{one.table}: made by {one.file}:{one.line}, every {one.interval_s:g} s"
-        yield f"  {MODES.get(one.mode, 'no run has ended yet')}"
+        yield f"  {MODES[one.mode]}"
         yield f"  because  {one.why}"
         yield f"  reads    {', '.join(sorted(one.sources)) or 'nothing'}"
-        yield f"  last run {one.seconds} s at {one.at or '-'}, {one.rows:,} rows, up to unit {one.unit}"
+        yield f"  last run {one.seconds} s at {one.at}, {one.rows:,} rows, up to unit {one.unit}"
         if one.failed:
             yield f"  failed   {one.failed}"
+
+    def _without_run(self, table: str) -> str:
+        one = self._begun[table]
+        why = one.get("waits") or self._failed.get(table)
+        return f"{table}: no run yet, every {one['interval_s']:g} s{f'; {why}' if why else ''}"
 
     def _of_gold(self, table: str, spec: GoldSpec) -> Iterator[str]:
         yield f"{table}: {self._mode_of(spec)}, every {spec.interval_s:g} s"
@@ -97,11 +109,10 @@ class Explainer:
     def _views_of_lake(self, text: str) -> dict[str, str]:
         """The views that a lake always has, as far as a text names them: other engines do not know them."""
         tables = [name for name in self._lake.tables() if name not in self._made]
-        columns = {name: columns_of(open_table(self._lake, name)) for name in tables}
-        types = {name: {one.name: str(one.type) for one in own} for name, own in columns.items()}
+        types = {name: types_of(columns_of(open_table(self._lake, name))) for name in tables}
         views = self._settings.views(tables)
         named = (name for name in views.sources if name in text)
-        return {name: views.sql(name, types.__getitem__, in_backticks) for name in named}
+        return {name: views.sql(name, types, in_backticks) for name in named}
 
 
 def cost_of(aggregate: Aggregate) -> str:

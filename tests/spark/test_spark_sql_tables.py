@@ -4,6 +4,7 @@ tables as delta-rs reads them."""
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import re
 import threading
@@ -261,10 +262,15 @@ def ask(stand: Stand, table: str, yes: bool = True) -> dict[str, Any]:
 def test_a_table_is_explained_and_one_that_is_no_longer_declared_can_be_dropped(
     spark: SparkSession, answers: Answers, tmp_path: Path
 ) -> None:
-    stand, draw = Stand(spark, answers, tmp_path, FILES), random.Random(6)
+    late = {"late.sql": "CREATE MATERIALIZED VIEW late AS SELECT * FROM silver_late_events"}
+    stand, draw = Stand(spark, answers, tmp_path, FILES | late), random.Random(6)
     stand.game.send(1, *events(draw, 20))
     stand.run()
     settings = stand.game.lake.settings
+    stand.lake.path(stand.lake.status).write_text(json.dumps({"sql": stand.states()}))
+    no_run = "late: no run yet, every 60 s; it waits for silver_late_events, which is not there yet"
+    assert no_run in explain_text.Explainer(settings).overview()
+    assert explain_text.Explainer(settings).of("late") == [no_run]
     lines = explain_text.Explainer(settings).of("hourly_bets")
     assert lines[0].endswith("hourly.sql:3, every 2 s")
     assert "because  new rows are merged by count, max, min, sum" in lines[2]
@@ -276,7 +282,7 @@ def test_a_table_is_explained_and_one_that_is_no_longer_declared_can_be_dropped(
     assert "is kept up" in ask(stand, "totals")["error"]
     assert "has records" in ask(stand, "silver_uno_events")["error"]
     assert "has no table totls; did you mean totals?" in ask(stand, "totls")["error"]
-    stand.write({"hourly.sql": FILES["hourly.sql"].replace("totals", "sums")})
+    stand.write({"hourly.sql": FILES["hourly.sql"].replace("totals", "sums").replace("Bets; per hour", "By hour")})
     assert ask(stand, "totals", yes=False) == {"table": "totals", "rows": 1, "dropped": False}
     assert "totals" in stand.lake.tables()
     assert ask(stand, "totals") == {"table": "totals", "rows": 1, "dropped": True}
@@ -284,6 +290,7 @@ def test_a_table_is_explained_and_one_that_is_no_longer_declared_can_be_dropped(
     stand.begin()
     stand.run()
     assert stand.read("sums")["n"].to_pylist() == [20]
+    assert DeltaTable(str(stand.lake.path("hourly_bets"))).metadata().description == "By hour"
 
 
 def test_expanded_statements_give_the_same_tables_without_the_app(
