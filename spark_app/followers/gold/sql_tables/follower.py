@@ -131,7 +131,6 @@ class SqlFollower(Follower):
         self.name = statement.follower
         self.interval_s = statement.interval_s
         self.statement = statement
-        self._files = files
         self._spark = spark
         self._session = _session_of(spark)
         self._opened = opened
