@@ -11,6 +11,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from spark_app.followers.gold.spec import GoldSpec
+from spark_app.followers.gold.sql_tables.files import files_of, read
 from spark_app.lake.lake import Lake
 from spark_app.model.catalog import Catalog
 from spark_app.model.columns import field_of
@@ -22,6 +23,7 @@ from spark_app.settings.models import Settings
 from spark_app.settings.silver import joined_names
 from spark_app.sources.kafka.client import ANSWER_S, client_options
 from spark_app.sources.kafka.topics import UNANSWERED, Topics
+from spark_app.tables.expectations.checks import LINEAGE, columns_in_expression
 from spark_app.tables.expectations.in_force import check_expectations_fit
 from spark_app.tables.route import NAMING, names_tables
 from spark_app.units.driver.feeds import check_folder
@@ -46,11 +48,16 @@ def find_faults(settings: Settings, live: bool = False) -> list[str]:
                 check_expectations_fit({name: one}, catalog, routing, settings.wrapper.names)
         with _noted(found):
             opened.projections.check(catalog, routing)
+        for file in files_of(settings.tables.sql):
+            with _noted(found, f"tables.sql: {file}"):
+                read(file)
         with _noted(found):
             client_options(settings.kafka)
         with _noted(found):
             Alarm(lake, settings, PageFiles(lake), lake.identity)
-        found += [f"{setting}: {fault}" for setting, fault in field_faults(settings, catalog).items()]
+        with _noted(found):
+            GoldSpec.all_of(settings)
+            found += [f"{setting}: {fault}" for setting, fault in field_faults(settings, catalog).items()]
     return found
 
 
@@ -60,7 +67,7 @@ def _noted(found: list[str], setting: str = "") -> Iterator[None]:
         yield
     except ProtolakeError as error:
         found.append(str(error))
-    except (*UNANSWERED, SchemaLookupError, OSError) as error:
+    except (*UNANSWERED, SchemaLookupError, OSError, UnicodeDecodeError) as error:
         found.append(f"{setting}: {error}")
 
 
@@ -90,7 +97,11 @@ def field_faults(settings: Settings, catalog: Catalog) -> dict[str, str]:
         return {}
     found, event, specs = dict[str, str](), settings.event, GoldSpec.all_of(settings)
     made = joined_names(settings.reference) | {n.casefold() for _, own in settings.silver.parts() for n in own.columns}
-    named = ((spec.setting_of(name), name) for spec in specs for name in spec.names)
+    made |= {name.casefold() for name in LINEAGE.names}
+    named = [(spec.setting_of(name), name) for spec in specs for name in spec.names]
+    for spec in (spec for spec in specs if spec.where):
+        setting = f"gold.tables.{spec.kind}.where"
+        named += [(f"{setting} = {name}", name) for name in sorted(columns_in_expression(setting, spec.where))]
     wanted = {setting: name for setting, name in named if name.casefold() not in made}
     routing = {f"event.routing = {event.routing}": event.routing} if event.route_by != "message" else {}
     messages = [(columns, catalog.aliases.get(kind, {})) for kind, columns in catalog.columns.items()]

@@ -217,7 +217,7 @@ NOT_OF_A_LAKE = {
     "units/spark/cluster.py": "the secret of a cluster, and the options of Spark's own servers",
     "app/training.py": "the class archive",
     "app/explain_text.py": "the folder in which somebody wants the statements",
-    "followers/gold/sql_tables/statements.py": "the SQL files",
+    "followers/gold/sql_tables/files.py": "the SQL files",
     "audit/check_bronze.py": "the acks of a producer",
     "protobuf/changes/check.py": "the .proto file that somebody wants to register",
     "sources/files/folder.py": "the folder of files that are ingested",

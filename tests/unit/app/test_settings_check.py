@@ -36,6 +36,14 @@ MISTAKES = {
     "no condition": ('[alerts.rules.a]\nwhen = "lag"', ["alerts.rules.a.when: is of the type DOUBLE"]),
     "alert in SQL": ('[alerts.rules.a]\nsql = "selec 1"', ["alerts.rules.a.sql: "]),
     "alert that writes": ('[alerts.rules.a]\nsql = "delete from bronze_events"', ["alerts.rules.a.sql: "]),
+    "SQL file": (
+        '[tables]\nsql = ["/none/*.sql", "/tmp"]',
+        ["tables.sql: /none/*.sql: there is no such file", "tables.sql: /tmp: there is no such file"],
+    ),
+    "gold of nothing": (
+        '[gold.tables.a]\nwhere = "bet >"\naggregates = { n = { function = "count" } }',
+        ["gold.tables.a.where: is not one SQL expression"],
+    ),
     "webhook": ('[alerts]\nwebhook_file = "/none"', ["alerts.webhook_file: cannot read /none"]),
     "registry": ('[registry]\nusername = "u"\npassword_file = "/none"', ["registry.password_file: cannot read /none"]),
     "brokers": (
@@ -87,6 +95,7 @@ def test_the_command_says_what_is_wrong_and_ends_with_78(
     assert capsys.readouterr().out == "nothing is wrong; --live asks the servers, too\n"
 
 
+COUNT = {"n": {"function": "count"}}
 EVENT = {"routing": "game_name", "key": "Player_Id", "time": "at"}
 
 
@@ -111,6 +120,10 @@ EVENT = {"routing": "game_name", "key": "Player_Id", "time": "at"}
         (
             {"event": EVENT, "gold": {"aggregates": {"s": {"function": "sum", "field": "bett"}}}},
             {"gold.aggregates.s = bett": "no message has such a field; did you mean bet"},
+        ),
+        (
+            {"event": EVENT, "gold": {"tables": {"t": {"where": "bett > _offset", "aggregates": COUNT}}}},
+            {"gold.tables.t.where = bett": "no message has such a field; did you mean bet"},
         ),
         ({"event": EVENT | {"key": "k"}, "silver": {"columns": {"K": "player_id"}}}, {}),
         ({"event": {"key": "x"}, "wrapper": {"payload": "x"}}, {}),

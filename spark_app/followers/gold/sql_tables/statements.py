@@ -3,8 +3,6 @@ other."""
 
 from __future__ import annotations
 
-import glob
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +13,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_app.followers.gold.sql_tables.files import files_of, read
 from spark_app.model.errors import last_message_line
 from spark_app.model.table_names import is_made_by
 from spark_app.model.views import Views
@@ -22,7 +21,6 @@ from spark_app.settings.gold import may_meet, seconds_of
 from spark_app.settings.models import Settings
 from spark_app.units.spark.jvm import each, kind_of, parse_plan, split_statements
 
-MOST_BYTES = 1 << 20  # of a file
 NAME, IN_PARSER = "{name}", "protolake_routing_name"  # the parser takes no braces
 TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,100}")
 REFRESH = re.compile(r"(\bCREATE\s+)(OR\s+REFRESH)(?=\s+MATERIALIZED\s+VIEW\b)", re.IGNORECASE)
@@ -117,8 +115,7 @@ class SqlFiles:
 
 def read_files(session: SparkSession, settings: Settings) -> SqlFiles:
     """The statements of the files that the settings name."""
-    files = [file for pattern in settings.tables.sql for file in sorted(glob.glob(pattern)) or [pattern]]
-    found = [one for file in dict.fromkeys(files) for one in _statements(session, file, settings)]
+    found = [one for file in files_of(settings.tables.sql) for one in _statements(session, file, settings)]
     found = [replace(one, refused=one.refused or _problem_of_name(one, found, settings)) for one in found]
     good = {one.name: one for one in found if not one.refused}
     wrong = _cycles(good)
@@ -138,12 +135,7 @@ def read_files(session: SparkSession, settings: Settings) -> SqlFiles:
 
 def _statements(session: SparkSession, file: str, settings: Settings) -> Iterator[Statement]:
     try:
-        if not os.path.isfile(file):
-            raise OSError("there is no such file: correct tables.sql, whose paths begin where the app was started")
-        if os.path.getsize(file) > MOST_BYTES:
-            raise OSError(f"the file has more than {MOST_BYTES:,} bytes: split it")
-        with open(file, encoding="utf-8") as source:
-            text = source.read()
+        text = read(file)
     except (OSError, UnicodeDecodeError) as error:
         yield Statement("", file, 0, refused=str(error))
         return
