@@ -74,9 +74,15 @@ class Lake:
     torn = f"{STATE}/torn"
     aside = f"{STATE}/aside"
     page = f"{STATE}/page"
+    sinks = f"{STATE}/sinks"
 
-    def __init__(self, address: str | Path | StorageAddress):
+    def __init__(self, address: str | Path | StorageAddress, sink: str = ""):
+        """
+        Args:
+            sink: the lease is that of this sink, whose process writes only below its folder.
+        """
         self.address = StorageAddress.of(address)
+        self._sink = sink
         self.storage = open_storage(self.address, self._fence)
         storage = self.storage
         self.local_state = storage if isinstance(storage, LocalStorage) else LocalStorage(self.address.local_folder)
@@ -84,10 +90,11 @@ class Lake:
 
     @cached_property
     def lease(self) -> Lease:
-        of_machine = FileLease(self.local_state.path(STATE), self.uri)
+        folder, name = (self.sink(self._sink), f"{self.uri} for sink {self._sink}") if self._sink else (STATE, self.uri)
+        of_machine = FileLease(self.local_state.path(folder), name)
         if self.storage is self.local_state:
             return of_machine
-        return ObjectLease(cast("ObjectStorage", self.storage), self.leased, of_machine)
+        return ObjectLease(cast("ObjectStorage", self.storage), f"{folder}/{basename(self.leased)}", of_machine)
 
     def _fence(self) -> None:
         """As `Lease.check`, in a process that has acquired the lease."""
@@ -124,6 +131,10 @@ class Lake:
                 raise ContractError(f"table name {name!r} is not a plain folder name; nothing was written")
             self._folders.add(name)
         return name
+
+    def sink(self, name: str) -> str:
+        """The folder of a sink."""
+        return f"{self.sinks}/{name}"
 
     def gold_state(self, kind: str) -> str:
         """The file with what the gold tables of this kind were computed by."""

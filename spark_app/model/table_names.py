@@ -38,6 +38,8 @@ class TableNames:
     dropped: str = "dropped_events"
     events: str = "pipeline_events"
     more_gold: tuple[tuple[str, str], ...] = ()
+    sink_calls: str = "sink_calls"
+    sink_rejects: str = "sink_rejects"
 
     def is_silver(self, table: str) -> bool:
         """Whether a table's name matches the pattern of silver."""

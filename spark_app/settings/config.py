@@ -22,6 +22,7 @@ from spark_app.settings.connections import Section
 from spark_app.settings.models import PREFIX, ExpectationSettings, Settings
 from spark_app.settings.renamed import RENAMED, Found
 from spark_app.settings.silver import Reference
+from spark_app.settings.sinks import SinkSettings
 
 # The sections with a table for each name: its model, a name with values, and the page about it.
 NAMED: dict[str, tuple[type[Section], str, dict[str, Any], str]] = {
@@ -36,6 +37,12 @@ NAMED: dict[str, tuple[type[Section], str, dict[str, Any], str]] = {
         "players",
         {"path": "/data/players", "key": "gamer_id", "columns": ("country", "tier")},
         "references.md",
+    ),
+    "sinks": (
+        SinkSettings,
+        "crm",
+        {"tables": ("rummy",), "where": "bet > 100", "rest": {"url": "https://api.example/{name}"}},
+        "sinks.md",
     ),
 }
 
@@ -220,7 +227,8 @@ def _example(section: str) -> list[str]:
     lines = [model.__doc__ or "", f"Each has a table of this form, with a name of its own; see {page}.", ""]
     lines += [f"[{section}.{name}]"]
     for key, field in model.model_fields.items():
-        lines.append(f"{key} = {_toml(values.get(key, field.default))}  # {field.description}")
+        given = values.get(key, field.default)
+        lines.append(f"{field.alias or key} = {_toml(given)}  # {field.description}")
     return [f"# {line}".rstrip() for line in lines]
 
 

@@ -30,6 +30,7 @@ from spark_app.settings.connections import KafkaSettings, RegistrySettings, Sect
 from spark_app.settings.gold import PATTERN, Gold, meeting
 from spark_app.settings.renamed import in_environment
 from spark_app.settings.silver import Reference, ReferenceName, Silver, folded, joined_names
+from spark_app.settings.sinks import SinkName, SinkSettings
 from spark_app.settings.spark_cluster import SparkSettings
 from spark_app.settings.storing import LakeSettings, Store
 from spark_app.settings.watching import Alerts, Page
@@ -348,6 +349,7 @@ class Settings(BaseSettings):
     silver: Silver = Silver()
     reference: dict[ReferenceName, Reference] = {}
     gold: Gold = Gold()
+    sinks: dict[SinkName, SinkSettings] = {}
     followers: Followers = Followers()
     events: Events = Events()
     lake: LakeSettings = LakeSettings()

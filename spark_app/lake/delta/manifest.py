@@ -156,6 +156,10 @@ class Manifests:
         )
         self.pauses: Pauses = self.read(self.last).pauses if numbers else {}
 
+    def look_again(self) -> None:
+        """Notice the units that another process has committed."""
+        self.last = max(self.numbers(), default=0)
+
     def numbers(self) -> list[int]:
         """The numbers of all manifests on disk, in ascending order."""
         return self._lake.units()

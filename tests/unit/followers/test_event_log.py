@@ -17,6 +17,7 @@ from spark_app.app.lifecycle import ProcessLifecycle
 from spark_app.followers.events import spool
 from spark_app.followers.events.settings_event import keep_settings, settings_event
 from spark_app.followers.events.spool import EventLog
+from spark_app.lake.spool import PER_FILE
 from spark_app.lake.files.local import LocalStorage
 from spark_app.lake.lake import Lake
 from spark_app.model.causes import Cause
@@ -80,11 +81,11 @@ def test_each_writer_has_a_spool_and_a_cursor_of_its_own(tmp_path: Path) -> None
 def test_files_of_moved_events_are_removed_except_the_newest(tmp_path: Path) -> None:
     small = lake_of(tmp_path)
     events, told = follow(small), EventLog(small.lake)
-    for number in range(2 * spool.PER_FILE + 1):
+    for number in range(2 * PER_FILE + 1):
         told.add(note(f"{number:03}"))
     assert len(list(tmp_path.glob("_protolake/spool/app/*"))) == 3
     events.call()
-    assert len(said(tmp_path)) == 2 * spool.PER_FILE + 1
+    assert len(said(tmp_path)) == 2 * PER_FILE + 1
     events.flush()
     assert len(list(tmp_path.glob("_protolake/spool/app/*"))) == 1
     EventLog(small.lake).add(note("later"))

@@ -1,0 +1,1 @@
+"""The way out: rows of committed units, cut into calls, sent by `protolake deliver`, with a ledger of every call."""

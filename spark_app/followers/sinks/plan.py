@@ -1,0 +1,197 @@
+"""The plans of a sink: which rows each call has, written down before the first call.
+
+    _protolake/sinks/crm/plans/000000000042-000.plan    a line of JSON, then for each table an Arrow stream
+
+A plan of silver has the coordinates of its rows, by which they are found whatever compaction has made of their files. A
+plan of a table whose rows change has the rows themselves: another value later is another call. Plans are numbered by
+the last unit that they include, and by their place among those of this unit. They are never changed: a process that has
+lost the lease of the sink cannot write one that exists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from posixpath import basename
+
+import numpy as np
+import pyarrow as pa
+
+from spark_app.lake.files import failpoints
+from spark_app.lake.lake import Lake
+from spark_app.model.errors import ContractError, LeaseLost
+from spark_app.model.record_schemas import LINEAGE_COORDINATES
+from spark_app.settings.sinks import SinkSettings
+
+CALL, LANE = "_call", "_lane"  # columns: the number of the row's call, and what the call has to wait for
+FREE = -1  # the lane of calls that wait for none
+ENDING = ".plan"
+OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of one table in a plan.
+
+    Attributes:
+        table, name: the table and its routing name; "" = it has none.
+        files: those that had the rows when the plan was made; empty if the plan has the rows itself.
+        rows: `CALL`, `LANE` and the coordinates, or the rows.
+    """
+
+    table: str
+    name: str
+    files: Sequence[str]
+    rows: pa.Table
+
+    @staticmethod
+    def of(sink: SinkSettings, table: str, name: str, files: Iterable[str], rows: pa.Table) -> Part:
+        """The part with the calls that the settings ask for."""
+        lanes = None
+        if sink.order == "table":
+            lanes = np.full(len(rows), zlib.crc32(table.encode()) >> 1)
+        elif sink.order == "key":
+            keys = zip(*(rows[key].cast(pa.string()).to_pylist() for key in sink.key), strict=True)
+            lanes = np.fromiter((zlib.crc32(repr(one).encode()) % sink.in_flight for one in keys), np.int64, len(rows))
+        return Part(table, name, list(files), cut(rows, sink.rows_per_call, lanes))
+
+    @property
+    def has_rows(self) -> bool:
+        return not self.files
+
+    @property
+    def starts(self) -> np.ndarray:
+        """The row at which each call begins, and the number of rows."""
+        calls = self.rows[CALL].to_numpy()
+        return np.append(np.flatnonzero(np.diff(calls, prepend=-1)), len(calls))
+
+    def names(self, start: int, stop: int) -> str:
+        """What a key is made of: the first and last coordinates of the rows from `start` to `stop`, or their values."""
+        if self.has_rows:
+            stream = io.BytesIO()
+            rows = self.rows.slice(start, stop - start).drop_columns([CALL, LANE]).combine_chunks()
+            with pa.ipc.new_stream(stream, rows.schema) as writer:
+                writer.write_table(rows)
+            return hashlib.sha256(stream.getvalue()).hexdigest()
+        first, last = ("/".join(str(self.rows[name][at]) for name in LINEAGE_COORDINATES) for at in (start, stop - 1))
+        return f"{first} {last}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """
+    Attributes:
+        number: names the plan, and orders it among the others.
+        unit: the last unit that it includes.
+        again: the request by which its rows, which were sent before, are sent again; "" = they were not.
+        at: when it was made, in microseconds since 1970.
+    """
+
+    number: str
+    unit: int
+    parts: Sequence[Part]
+    again: str = ""
+    at: int = field(default_factory=lambda: int(time.time() * 1e6))
+
+    @property
+    def rows(self) -> int:
+        return sum(len(part.rows) for part in self.parts)
+
+
+def cut(rows: pa.Table, rows_per_call: int, lanes: np.ndarray | None) -> pa.Table:
+    """The rows with `CALL` and `LANE`, those of a lane together; otherwise their order stays.
+
+    Args:
+        lanes: of each row: its calls are made one after another; None = no call waits for another one.
+    """
+    count = len(rows)
+    if lanes is None:
+        calls = np.arange(count) // rows_per_call
+        lanes = np.full(count, FREE)
+    else:
+        order = np.argsort(lanes, kind="stable")
+        rows, lanes = rows.take(pa.array(order)), lanes[order]
+        begins = np.flatnonzero(np.diff(lanes, prepend=-1))
+        within = np.arange(count) - np.repeat(begins, np.diff(np.append(begins, count)))
+        is_new = (within % rows_per_call) == 0
+        calls = np.cumsum(is_new) - 1
+    return rows.append_column(CALL, pa.array(calls, pa.int32())).append_column(LANE, pa.array(lanes, pa.int32()))
+
+
+class Plans:
+    """The plans of a sink that are not delivered yet."""
+
+    def __init__(self, lake: Lake, folder: str):
+        self._storage = lake.storage
+        self._lease = lake.lease
+        self._folder = f"{folder}/plans"
+
+    def numbers(self) -> list[str]:
+        """Those that exist, the oldest first."""
+        names = map(basename, self._storage.list(self._folder))
+        return [name.removesuffix(ENDING) for name in names if name.endswith(ENDING)]
+
+    def store(self, plan: Plan) -> None:
+        """
+        Raises:
+            LeaseLost: another process delivers for this sink.
+        """
+        streams = [_to_ipc(part.rows) for part in plan.parts]
+        parts = [
+            {"table": part.table, "name": part.name, "files": list(part.files), "bytes": len(stream)}
+            for part, stream in zip(plan.parts, streams, strict=True)
+        ]
+        head = json.dumps({"unit": plan.unit, "again": plan.again, "at": plan.at, "parts": parts})
+        self._lease.check()
+        try:
+            with failpoints.around("sink.plan"):
+                self._storage.put_if_absent(self._key(plan.number), b"".join([head.encode(), b"\n", *streams]), True)
+        except FileExistsError:
+            raise LeaseLost(f"plan {plan.number} exists already: another process delivers for this sink now") from None
+
+    def read(self, number: str) -> Plan:
+        """
+        Raises:
+            ContractError: the file is damaged.
+        """
+        data = memoryview(self._storage.get(self._key(number)))
+        try:
+            end = bytes(data).index(b"\n")
+            head = json.loads(bytes(data[:end]))
+            parts, at = list[Part](), end + 1
+            for one in head["parts"]:
+                rows = pa.ipc.open_stream(data[at : at + one["bytes"]]).read_all()
+                parts.append(Part(one["table"], one["name"], one["files"], rows))
+                at += one["bytes"]
+        except (ValueError, LookupError, TypeError, pa.ArrowException) as error:
+            path = self._storage.uri(self._key(number))
+            raise ContractError(f"{path} is damaged ({error})", "restore it from a backup of the lake") from None
+        return Plan(number, head["unit"], parts, head["again"], head["at"])
+
+    def forget(self, number: str) -> None:
+        self._storage.delete(self._key(number))
+
+    def _key(self, number: str) -> str:
+        return f"{self._folder}/{number}{ENDING}"
+
+
+def number_of(unit: int, place: int) -> str:
+    """The number of a plan."""
+    return f"{unit:012d}-{place:03d}"
+
+
+def unit_of(number: str) -> int:
+    """The last unit of a plan."""
+    return int(number.partition("-")[0])
+
+
+def _to_ipc(rows: pa.Table) -> bytes:
+    stream = io.BytesIO()
+    with pa.ipc.new_stream(stream, rows.schema, options=OPTIONS) as writer:
+        writer.write_table(rows)
+    return stream.getvalue()

@@ -1,0 +1,145 @@
+"""Plans the calls of a sink from the units of silver. It goes on while the target is down, so that no manifest and no
+file has to be kept for it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_app.followers.follower import Follower, Units
+from spark_app.followers.sinks.plan import Part, Plan, Plans, number_of, unit_of
+from spark_app.followers.sinks.silver_rows import SilverRows
+from spark_app.lake.delta.manifest import Manifest
+from spark_app.lake.files.state_files import read_durable, write_durably
+from spark_app.lake.lake import Lake
+from spark_app.model.log import log
+from spark_app.settings.sinks import SinkSettings
+
+MOST_ROWS = 100_000  # of a plan
+Added = tuple[str, Sequence[str], Iterable[pa.Table]]  # table, keys of files, their new rows
+MOST_ROUND = 10 * MOST_ROWS  # rows that one call of `follow` plans, or those of one unit
+
+
+class UnitPlanner(Follower):
+    """
+    Attributes:
+        made: the plans that were made and that nobody has taken yet.
+        gone: rows of units whose files were removed before they were planned, which nobody can find by their
+            coordinates alone.
+    """
+
+    def __init__(self, name: str, sink: SinkSettings, lake: Lake, folder: str, rows: SilverRows):
+        """
+        Args:
+            name: of the sink.
+            folder: the key of the folder of the sink.
+        """
+        self.name = f"sink.{name}"
+        self.interval_s = sink.max_wait_s
+        self.made: list[Plan] = []
+        self.gone = 0
+        self._sink = sink
+        self._lake = lake
+        self._began = f"{folder}/began.json"
+        self._plans = Plans(lake, folder)
+        self._rows = rows
+        self._skip: dict[str, int] = {}  # table -> the last unit that the first plans include
+
+    def begin(self, stored: int | None, newest: int) -> int:
+        """A new sink begins with the next unit, or with what silver has."""
+        for number in self._plans.numbers():
+            if stored is None or unit_of(number) > stored:
+                self._plans.forget(number)  # a crash came before the cursor was stored: nothing of it was sent
+        if stored is None:
+            if self._sink.begin == "all":
+                self._plan_all(newest)
+            return newest
+        self._skip = read_durable(self._lake.storage, self._began) or {}
+        return stored
+
+    def _plan_all(self, newest: int) -> None:
+        tables = [table for table in self._lake.tables() if self._rows.is_sent(table)]
+        files = {table: sorted(self._rows.tables.files(table)) for table in tables}
+        identity = self._lake.known_identity()
+        self._skip = {table: self._rows.tables.handle(table).transaction_version(identity) or 0 for table in tables}
+        write_durably(self._lake.storage, self._began, json.dumps(self._skip), "sink.state")
+        self._store(newest, ((table, keys, self._rows.added(table, keys)) for table, keys in files.items()))
+
+    def follow(self, units: Units) -> int:
+        upto, planned, taken = units.after, 0, list[Manifest]()
+        for unit in units:
+            taken.append(unit)
+            upto, planned = unit.sequence, planned + sum(unit.counts["silver"].values())
+            if planned > MOST_ROUND:
+                break
+        else:
+            upto = units.upto
+        self._store(upto, itertools.chain.from_iterable(map(self._added, taken)))
+        return upto
+
+    def _added(self, unit: Manifest) -> Iterator[Added]:
+        """The new rows of a unit. Those of a renewal are not new."""
+        for table, change in unit.tables.items():
+            if self._rows.is_sent(table) and not unit.replaces(table) and unit.sequence > self._skip.get(table, 0):
+                keys = [f"{self._lake.table(table)}/{add.path}" for add in change.adds]
+                try:
+                    yield table, keys, list(self._rows.added(table, keys))
+                except FileNotFoundError:
+                    yield self._merged(unit, table, sum(add.rows for add in change.adds))
+
+    def _merged(self, unit: Manifest, table: str, count: int) -> Added:
+        """The rows of a unit whose files are gone, in the files that they were merged into."""
+        if unit.kind != "ingest":
+            self.gone += count
+            text = f"{count} rows of {table} are not sent: they were placed late, and the files of their unit are gone"
+            remedy = "`protolake resend --from` sends them with the rows of later units"
+            log.error(text, sink=self.name, unit=unit.sequence, remedy=remedy)
+            return table, [], []
+        ranges = [
+            (topic, partition, first, unit.source["end"][topic][partition])
+            for topic, parts in unit.source["start"].items()
+            for partition, first in parts.items()
+        ]
+        keys = self._rows.between(table, min(r[2] for r in ranges), max(r[3] for r in ranges))
+        found = []
+        for rows in self._rows.added(table, keys):
+            inside = [_inside(rows, *one) for one in ranges]
+            found.append(rows.filter(functools.reduce(pc.or_, inside)))
+        return table, keys, found
+
+    def _store(self, upto: int, added: Iterable[Added]) -> None:
+        """Write the plans of these rows."""
+        place, count, waiting = 0, 0, dict[str, tuple[list[str], list[pa.Table]]]()
+        for table, keys, several in added:
+            for rows in several:
+                files, found = waiting.setdefault(table, ([], []))
+                files += keys
+                found.append(rows)
+                count += len(rows)
+                if count >= MOST_ROWS:
+                    self._write(upto, place, waiting)
+                    place, count, waiting = place + 1, 0, {}
+        if waiting:
+            self._write(upto, place, waiting)
+
+    def _write(self, upto: int, place: int, waiting: dict[str, tuple[list[str], list[pa.Table]]]) -> None:
+        parts = list[Part]()
+        for table, (files, found) in waiting.items():
+            rows = pa.concat_tables(found)
+            part = Part.of(self._sink, table, self._rows.name_of(table), dict.fromkeys(files), rows)
+            parts.append(part)
+        plan = Plan(number_of(upto, place), upto, parts)
+        self._plans.store(plan)
+        self.made.append(plan)
+
+
+def _inside(rows: pa.Table, topic: str, partition: str, first: int, end: int) -> pa.ChunkedArray:
+    """Which rows are of this range of offsets."""
+    of_partition = pc.and_(pc.equal(rows["_topic"], topic), pc.equal(rows["_partition"], int(partition)))
+    of_range = pc.and_(pc.greater_equal(rows["_offset"], first), pc.less(rows["_offset"], end))
+    return pc.and_(of_partition, of_range)

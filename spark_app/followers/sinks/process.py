@@ -1,0 +1,286 @@
+"""The process that delivers: for each sink a thread that plans and one that sends, beside the app.
+
+It writes below the folders of the sinks only, and has a lease for each. A sink that fails stops no other one.
+
+    _protolake/sinks/crm/state.json    what the process has last said of it
+    _protolake/sinks/crm/paused.json   {"why"}: it waits for a person
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_app.followers.runner import FollowerRunner
+from spark_app.followers.sinks.delivery import Delivery
+from spark_app.followers.sinks.ledger import Ledger, Line, ledger_folder, writer_of
+from spark_app.followers.sinks.plan import CALL, LANE, Part, Plan, Plans
+from spark_app.followers.sinks.planner import UnitPlanner
+from spark_app.followers.sinks.rest import RestSink
+from spark_app.followers.sinks.silver_rows import ROW, SilverRows
+from spark_app.followers.sinks.sink import Sink, made_by
+from spark_app.lake.delta.manifest import Manifests
+from spark_app.lake.delta.table_handles import Tables
+from spark_app.lake.files import failpoints
+from spark_app.lake.files.state_files import read_json, write_quickly
+from spark_app.lake.lake import Lake
+from spark_app.model.errors import LeaseLost, last_message_line
+from spark_app.model.log import log
+from spark_app.settings.models import Settings
+from spark_app.settings.sinks import SinkSettings
+
+TELL_EVERY_S, CLEAN_EVERY_S, POLL_S = 1.0, 30.0, 0.05
+AGAIN_S, LONGEST_AGAIN_S = 1.0, 60.0  # after a failure
+PACING = {"max_wait_s", "in_flight", "calls_per_s", "attempts", "give_up", "begin"}  # change no call
+
+
+class SinkProcess:
+    """One sink: it plans in a thread, and sends in another one."""
+
+    def __init__(self, name: str, settings: Settings, accepted: int = 0, once: bool = False):
+        """
+        Args:
+            accepted: it goes on behind missing manifests of units up to this one.
+            once: end when all that there is now is delivered.
+        """
+        self.name = name
+        self._settings = settings
+        self._accepted = accepted
+        self._once = once
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._repeat, name=f"sink-{name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for its end; False if it is still at work."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _repeat(self) -> None:
+        wait_s = AGAIN_S
+        while not self._stop.is_set():
+            began, lake = time.monotonic(), Lake(self._settings.lake_address, self.name)
+            try:
+                if lake.known_identity():
+                    OpenSink(lake, self.name, self._settings, self._accepted).run(self._stop, self._once)
+                    if self._once:
+                        return
+                else:
+                    log.info("a sink waits for the app, which makes the lake", sink=self.name)
+            except Exception as error:
+                log.error("a sink failed, and tries again", sink=self.name, reason=last_message_line(error))
+                with contextlib.suppress(OSError):
+                    tell(lake, self.name, {"state": "failed", "reason": last_message_line(error)})
+            finally:
+                lake.lease.release()
+            wait_s = AGAIN_S if time.monotonic() - began > LONGEST_AGAIN_S else min(2 * wait_s, LONGEST_AGAIN_S)
+            self._stop.wait(wait_s)
+
+
+class OpenSink:
+    """A sink whose lease this process has."""
+
+    def __init__(self, lake: Lake, name: str, settings: Settings, accepted: int):
+        """
+        Raises:
+            UnreachableError: another process delivers for it.
+            ConfigurationError: its settings are wrong.
+        """
+        self._lake = lake
+        self._name = name
+        self._sink = settings.sinks[name]
+        self._folder = lake.sink(name)
+        self._lost = threading.Event()
+        lake.local_state.create_folders(self._folder)
+        lake.storage.create_folders(f"{self._folder}/plans", ledger_folder(self._folder))
+        lake.lease.acquire(on_lost=lambda said: self._lost.set())
+        failpoints.arm(lake.root)
+        content = self._sink.model_dump(mode="json", exclude=PACING)
+        self._definition = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        self._identity = lake.known_identity()
+        self._layout = settings.layout
+        self._tables = Tables(lake, settings.lake, settings.layout)
+        self._rows = SilverRows(lake, settings, name, self._sink)
+        self._manifests = Manifests(lake, settings.layout)
+        self._planner = UnitPlanner(name, self._sink, lake, self._folder, self._rows)
+        self._runner = FollowerRunner(self._planner, lake, self._manifests, accepted=accepted)
+        self._plans = Plans(lake, self._folder)
+        self._ledger = Ledger(lake, self._folder)
+        self._target = sink_of(name, self._sink)
+        self._delivery = Delivery(
+            self._target, self._sink, self._ledger, key_of=self._key_of, load=self._load, done=self._end
+        )
+        self._waiting: deque[tuple[str, int, int]] = deque()  # number, rows and time of the plans that are not begun
+        self._begun: dict[str, tuple[int, int]] = {}  # number -> rows and time of those that are
+        self._lines: dict[str, list[Line]] = {}  # what the ledger had of them at the start
+        self._delivered = 0
+        self._is_current = False  # whether all units there are were planned
+        self._before = read_json(lake.storage, state_key(lake, name)) or {}
+        self._told: dict[str, Any] = {}
+        self._told_at = self._cleaned_at = float("-inf")
+        self._is_pause_stored = False
+        self._over = threading.Event()
+
+    def run(self, stop: threading.Event, once: bool = False) -> None:
+        """Plan and send until `stop`, or until all that there is now is delivered.
+
+        Raises:
+            LeaseLost: another process has taken over.
+            ProtolakeError, OSError: the lake or the settings do not allow it.
+        """
+        self._target.open(self._sink.options)
+        self._manifests.look_again()
+        self._runner.begin()
+        self._lines = self._ledger.read()
+        for number in self._plans.numbers():
+            plan = self._plans.read(number)
+            self._waiting.append((number, plan.rows, plan.at))
+        self._planner.made.clear()  # they are among these
+
+        def ends() -> bool:
+            done = once and self._is_current and not self._waiting and self._delivery.is_idle
+            return stop.is_set() or self._lost.is_set() or done
+
+        planning = threading.Thread(target=self._plan_until, args=(ends,), name=f"plan-{self._name}", daemon=True)
+        planning.start()
+        try:
+            asyncio.run(self._delivery.run(self._next, ends))
+        finally:
+            self._over.set()
+            planning.join()
+
+    def _plan_until(self, ends: Callable[[], bool]) -> None:
+        next_plan = 0.0
+        while not ends() and not self._over.wait(POLL_S):
+            if time.monotonic() >= next_plan:
+                next_plan = time.monotonic() + self._sink.max_wait_s
+                self._plan()
+            self._tell()
+            self._clean()
+        self._told_at = self._cleaned_at = float("-inf")
+        with contextlib.suppress(OSError, LeaseLost):
+            self._tell()
+            self._clean()
+
+    def _plan(self) -> None:
+        self._manifests.look_again()
+        newest = self._manifests.applied()
+        self._runner.attempt()
+        if self._runner.failed or self._runner.paused:
+            return
+        self._runner.flush()
+        self._waiting.extend((plan.number, plan.rows, plan.at) for plan in self._planner.made)
+        self._planner.made.clear()
+        self._is_current = self._runner.cursor >= newest
+
+    def _next(self) -> tuple[Plan, Sequence[Line]] | None:
+        if not self._waiting:
+            return None
+        number, rows, at = self._waiting[0]
+        plan = self._plans.read(number)
+        self._begun[number] = rows, at
+        self._waiting.popleft()
+        return plan, self._lines.pop(number, ())
+
+    def _end(self, plan: Plan) -> None:
+        self._plans.forget(plan.number)
+        del self._begun[plan.number]
+        self._delivered = max(self._delivered, plan.unit)
+
+    def _key_of(self, plan: Plan, part: Part, start: int, stop: int) -> str:
+        what = (self._identity, self._name, self._definition, plan.unit, plan.again, part.table)
+        return hashlib.sha256(json.dumps([*what, part.names(start, stop)]).encode()).hexdigest()[:32]
+
+    def _load(self, part: Part) -> tuple[pa.Table, np.ndarray]:
+        rows = part.rows.drop_columns([CALL, LANE])
+        if part.has_rows:
+            return rows, np.arange(len(rows))
+        found = self._rows.find(part.table, part.files, rows)
+        return found.drop_columns(ROW), found[ROW].to_numpy()
+
+    def _clean(self) -> None:
+        """Remove the files of the ledger that neither the app nor a plan needs."""
+        if time.monotonic() < self._cleaned_at + CLEAN_EVERY_S:
+            return
+        self._cleaned_at = time.monotonic()
+        table = self._tables.get(self._layout.sink_calls)
+        moved = table.transaction_version(writer_of(self._identity, self._name)) if table is not None else None
+        if moved:
+            self._ledger.forget(moved, [*(number for number, _, _ in list(self._waiting)), *list(self._begun)])
+
+    def _tell(self) -> None:
+        """Write down how it goes, for people."""
+        if time.monotonic() < self._told_at + TELL_EVERY_S:
+            return
+        self._told_at = time.monotonic()
+        waits_for = pause_of(self._lake, self._name)
+        if waits_for is None and self._delivery.paused and self._is_pause_stored:
+            self._delivery.resume()
+        elif waits_for is None and self._delivery.paused:
+            write_quickly(self._lake.storage, pause_key(self._lake, self._name), {"why": self._delivery.paused}, None)
+        elif waits_for is not None:
+            self._delivery.pause(waits_for)
+        self._is_pause_stored = bool(self._delivery.paused)
+        delivery, counts = self._delivery, self._delivery.counts
+        open_plans = [*list(self._waiting), *((number, *one) for number, one in list(self._begun.items()))]
+        failed = self._runner.failed or self._runner.paused
+        state = "paused" if delivery.paused else "failed" if failed else "down" if delivery.down else "running"
+        done = {name: self._before.get(name, 0) + value for name, value in vars(counts).items()}
+        found = {
+            "state": state,
+            "reason": delivery.paused or failed or delivery.down,
+            "planned": self._runner.cursor,
+            "waiting": sum(rows for _, rows, _ in open_plans),
+            "waits_since": min((at for _, _, at in open_plans), default=None),
+            **done,
+            "gone": done["gone"] + self._planner.gone,
+        }
+        if found != self._told:
+            self._told = found
+            tell(self._lake, self._name, found)
+
+
+def sink_of(name: str, settings: SinkSettings) -> Sink:
+    """
+    Raises:
+        ConfigurationError: there is no such kind.
+    """
+    if settings.rest is not None:
+        return RestSink(name, settings.rest, settings.in_flight)
+    return made_by(settings.kind)
+
+
+def state_key(lake: Lake, name: str) -> str:
+    return f"{lake.sink(name)}/state.json"
+
+
+def pause_key(lake: Lake, name: str) -> str:
+    return f"{lake.sink(name)}/paused.json"
+
+
+def pause_of(lake: Lake, name: str) -> str | None:
+    """Why a sink waits for a person; None = it does not."""
+    found = read_json(lake.storage, pause_key(lake, name))
+    return None if found is None else str(found.get("why", ""))
+
+
+def tell(lake: Lake, name: str, found: Mapping[str, Any]) -> None:
+    write_quickly(
+        lake.storage, state_key(lake, name), {**found, "at": int(time.time() * 1e6), "pid": os.getpid()}, None
+    )
