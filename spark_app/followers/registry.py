@@ -16,6 +16,7 @@ from spark_app.followers.gold.compute import AggregateComputer
 from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.sql_tables.follower import Done, SqlFollower
 from spark_app.followers.gold.sql_tables.statements import SqlFiles, read_files
+from spark_app.followers.sinks.tables import SinkTables
 from spark_app.lake import cursors
 from spark_app.model.log import log
 from spark_app.model.table_names import gold_kind_of
@@ -82,8 +83,19 @@ def sql_followers(given: FollowerContext) -> list[SqlFollower]:
     return [SqlFollower(one, files, *more) for one in files.tables]
 
 
+def sink_followers(given: FollowerContext) -> list[SinkTables]:
+    """The one that moves their ledgers. No manifest is kept for a sink that the settings no longer have."""
+    opened, lake = given.opened, given.opened.lake
+    for name in cursors.names(lake):
+        if name.startswith(cursors.SINK) and name.removeprefix(cursors.SINK) not in opened.settings.sinks:
+            lake.storage.delete(cursors.key_of(lake, name))
+            log.warning("the settings do not have a sink any more", sink=name.removeprefix(cursors.SINK))
+    return [SinkTables(lake, opened.settings, opened.units.committer.synced)]
+
+
 FOLLOWERS: tuple[Callable[[FollowerContext], Iterable[Follower]], ...] = (
     lambda given: aggregators(given.spark, given.opened, given.unit_lock, given.gold_done, given.gold_rests),
     sql_followers,
     lambda given: [EventsTable(given.opened.lake, given.opened.settings, given.opened.units.committer.synced)],
+    sink_followers,
 )

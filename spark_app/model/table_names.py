@@ -41,6 +41,11 @@ class TableNames:
     sink_calls: str = "sink_calls"
     sink_rejects: str = "sink_rejects"
 
+    @property
+    def spooled(self) -> tuple[str, ...]:
+        """The tables that no unit writes and that are made of no other table."""
+        return self.events, self.sink_calls, self.sink_rejects
+
     def is_silver(self, table: str) -> bool:
         """Whether a table's name matches the pattern of silver."""
         return is_made_by(self.silver, table)
@@ -55,11 +60,11 @@ class TableNames:
 
     def name_of(self, table: str) -> str:
         """The routing name of a silver table."""
-        return _name_in(self.silver, table)
+        return name_in(self.silver, table)
 
     def gold_name_of(self, table: str) -> str:
         """The routing name of a gold table."""
-        return _name_in(self._gold[self.gold_kind(table) or GOLD], table)
+        return name_in(self._gold[self.gold_kind(table) or GOLD], table)
 
     def silver_of(self, name: str) -> str:
         return self.silver.format(name=name)
@@ -86,6 +91,7 @@ def is_made_by(pattern: str, table: str) -> bool:
     return table.startswith(before) and table.endswith(after) and len(table) > len(before) + len(after)
 
 
-def _name_in(pattern: str, table: str) -> str:
+def name_in(pattern: str, table: str) -> str:
+    """The routing name in a table's name of this pattern."""
     before, after = pattern.split("{name}")
     return table.removeprefix(before).removesuffix(after)

@@ -38,7 +38,7 @@ def hidden_tables(lake: Lake, settings: Settings) -> frozenset[str]:
         return frozenset()
     layout = _layout_of(lake, settings)
     raw = {layout.bronze, layout.quarantine, layout.deferred, layout.dropped}
-    shown = {layout.resolved, layout.lost, layout.events}
+    shown = {layout.resolved, layout.lost, *layout.spooled}
     made = set(sql_tables.names(lake))  # of silver and gold
     unknown = (name for name in lake.tables() if not (layout.is_silver(name) or layout.is_gold(name) or name in made))
     return frozenset({*raw, *unknown} - shown)

@@ -23,8 +23,10 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from spark_app.model import wrapper
 from spark_app.model.address import ADDRESS, UNTESTED, StorageAddress
 from spark_app.model.definitions import MAX_EXPECTATIONS
+from spark_app.model.gold_functions import WINDOW_COLUMNS
 from spark_app.model.schema_changes import Kind, Policy, suited
 from spark_app.model.table_names import GOLD, TableNames
+from spark_app.model.text import near
 from spark_app.model.views import Views
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
 from spark_app.settings.gold import PATTERN, Gold, meeting
@@ -223,13 +225,14 @@ class Tables(Section):
     @property
     def fixed(self) -> tuple[str, ...]:
         """The names that no routing value is in."""
-        return self.bronze, self.quarantine, self.deferred, self.resolved, self.lost, self.dropped, self.events
+        own = self.bronze, self.quarantine, self.deferred, self.resolved, self.lost, self.dropped, self.events
+        return *own, "sink_calls", "sink_rejects"
 
     @model_validator(mode="after")
     def _no_table_twice(self) -> Tables:
         fixed = self.fixed
         shapes = [self.silver, self.gold]
-        if len({*fixed, *shapes}) < 9 or any(_makes(shape, name) for shape in shapes for name in fixed):
+        if len({*fixed, *shapes}) < len(fixed) + 2 or any(_makes(shape, name) for shape in shapes for name in fixed):
             raise ValueError(
                 "two of bronze, silver, gold, quarantine, deferred, resolved, lost, dropped and events could be the "
                 "same table"
@@ -400,6 +403,14 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
+    def _know_the_gold_of_sinks(self) -> Settings:
+        for name, sink in self.sinks.items():
+            first, _, kind = sink.source.partition(".")
+            if first == "gold" and kind and kind not in self.gold.tables:
+                raise ValueError(f"sinks.{name}.from: there is no gold.tables.{kind}; {near(kind, self.gold.tables)}")
+        return self
+
+    @model_validator(mode="after")
     def _check_addresses(self) -> Settings:
         addresses = {"lake.path": self.lake_address, "source.path": self.source_address}
         addresses |= {f"reference.{name}.path": StorageAddress(own.path) for name, own in self.reference.items()}
@@ -452,6 +463,13 @@ class Settings(BaseSettings):
             names.events,
             tuple((name, pattern) for name, pattern in gold.items() if name != GOLD),
         )
+
+    def gold_key(self, kind: str) -> tuple[str, ...]:
+        """The columns that no two rows of a gold table of this kind have alike."""
+        if kind == GOLD:
+            return (self.event.key,)
+        own = self.gold.tables[kind]
+        return (*own.keys(self.event.key), *(WINDOW_COLUMNS[:2] if own.window else ()))
 
     def views(self, tables: Collection[str]) -> Views:
         """The views over the tables of a lake."""

@@ -79,7 +79,8 @@ class OpenPlan:
     def call(self, key: str, part: int, start: int, stop: int) -> Call:
         first, end = np.searchsorted(self.places[part], (start, stop))
         own = self.plan.parts[part]
-        return Call(key, own.table, own.name, self.rows[part].slice(first, end - first))
+        rows = self.rows[part].slice(first, end - first)
+        return Call(key, own.table, own.name, rows, own.names, own.replaces)
 
 
 @dataclass

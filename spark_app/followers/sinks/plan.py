@@ -42,23 +42,28 @@ class Part:
         table, name: the table and its routing name; "" = it has none.
         files: those that had the rows when the plan was made; empty if the plan has the rows itself.
         rows: `CALL`, `LANE` and the coordinates, or the rows.
+        names, replaces: see `Call`.
     """
 
     table: str
     name: str
     files: Sequence[str]
     rows: pa.Table
+    names: Sequence[str] = ()
+    replaces: bool = False
 
     @staticmethod
-    def of(sink: SinkSettings, table: str, name: str, files: Iterable[str], rows: pa.Table) -> Part:
+    def of(
+        sink: SinkSettings, table: str, name: str, files: Iterable[str], rows: pa.Table, names: Sequence[str] = ()
+    ) -> Part:
         """The part with the calls that the settings ask for."""
-        lanes = None
+        lanes, keys = None, sink.key or names
         if sink.order == "table":
             lanes = np.full(len(rows), zlib.crc32(table.encode()) >> 1)
         elif sink.order == "key":
-            keys = zip(*(rows[key].cast(pa.string()).to_pylist() for key in sink.key), strict=True)
-            lanes = np.fromiter((zlib.crc32(repr(one).encode()) % sink.in_flight for one in keys), np.int64, len(rows))
-        return Part(table, name, list(files), cut(rows, sink.rows_per_call, lanes))
+            texts = zip(*(rows[key].cast(pa.string()).to_pylist() for key in keys), strict=True)
+            lanes = np.fromiter((zlib.crc32(repr(one).encode()) % sink.in_flight for one in texts), np.int64, len(rows))
+        return Part(table, name, list(files), cut(rows, sink.rows_per_call, lanes), names)
 
     @property
     def has_rows(self) -> bool:
@@ -70,7 +75,7 @@ class Part:
         calls = self.rows[CALL].to_numpy()
         return np.append(np.flatnonzero(np.diff(calls, prepend=-1)), len(calls))
 
-    def names(self, start: int, stop: int) -> str:
+    def identity(self, start: int, stop: int) -> str:
         """What a key is made of: the first and last coordinates of the rows from `start` to `stop`, or their values."""
         if self.has_rows:
             stream = io.BytesIO()
@@ -124,12 +129,12 @@ def cut(rows: pa.Table, rows_per_call: int, lanes: np.ndarray | None) -> pa.Tabl
 
 
 class Plans:
-    """The plans of a sink that are not delivered yet."""
+    """The plans of a sink that are not delivered yet, or what a planner keeps in the same form."""
 
-    def __init__(self, lake: Lake, folder: str):
+    def __init__(self, lake: Lake, folder: str, kind: str = "plans"):
         self._storage = lake.storage
         self._lease = lake.lease
-        self._folder = f"{folder}/plans"
+        self._folder = f"{folder}/{kind}"
 
     def numbers(self) -> list[str]:
         """Those that exist, the oldest first."""
@@ -143,7 +148,7 @@ class Plans:
         """
         streams = [_to_ipc(part.rows) for part in plan.parts]
         parts = [
-            {"table": part.table, "name": part.name, "files": list(part.files), "bytes": len(stream)}
+            {name: value for name, value in vars(part).items() if name != "rows"} | {"bytes": len(stream)}
             for part, stream in zip(plan.parts, streams, strict=True)
         ]
         head = json.dumps({"unit": plan.unit, "again": plan.again, "at": plan.at, "parts": parts})
@@ -165,9 +170,9 @@ class Plans:
             head = json.loads(bytes(data[:end]))
             parts, at = list[Part](), end + 1
             for one in head["parts"]:
-                rows = pa.ipc.open_stream(data[at : at + one["bytes"]]).read_all()
-                parts.append(Part(one["table"], one["name"], one["files"], rows))
-                at += one["bytes"]
+                end = at + one.pop("bytes")
+                parts.append(Part(**one, rows=pa.ipc.open_stream(data[at:end]).read_all()))
+                at = end
         except (ValueError, LookupError, TypeError, pa.ArrowException) as error:
             path = self._storage.uri(self._key(number))
             raise ContractError(f"{path} is damaged ({error})", "restore it from a backup of the lake") from None

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_app.followers.runner import FollowerRunner
+from spark_app.followers.sinks.changes import ChangePlanner
 from spark_app.followers.sinks.delivery import Delivery
 from spark_app.followers.sinks.ledger import Ledger, Line, ledger_folder, writer_of
 from spark_app.followers.sinks.plan import CALL, LANE, Part, Plan, Plans
@@ -42,6 +43,7 @@ from spark_app.settings.sinks import SinkSettings
 
 TELL_EVERY_S, CLEAN_EVERY_S, POLL_S = 1.0, 30.0, 0.05
 AGAIN_S, LONGEST_AGAIN_S = 1.0, 60.0  # after a failure
+ENGINE = threading.Lock()  # one SQL engine judges the rows of all sinks
 PACING = {"max_wait_s", "in_flight", "calls_per_s", "attempts", "give_up", "begin"}  # change no call
 
 
@@ -118,11 +120,15 @@ class OpenSink:
         self._tables = Tables(lake, settings.lake, settings.layout)
         self._rows = SilverRows(lake, settings, name, self._sink)
         self._manifests = Manifests(lake, settings.layout)
-        self._planner = UnitPlanner(name, self._sink, lake, self._folder, self._rows)
+        self._target = sink_of(name, self._sink)
+        self._planner: UnitPlanner | ChangePlanner
+        if self._sink.is_append:
+            self._planner = UnitPlanner(name, self._sink, lake, self._folder, self._rows)
+        else:
+            self._planner = ChangePlanner(name, settings, lake, self._target.can_replace)
         self._runner = FollowerRunner(self._planner, lake, self._manifests, accepted=accepted)
         self._plans = Plans(lake, self._folder)
         self._ledger = Ledger(lake, self._folder)
-        self._target = sink_of(name, self._sink)
         self._delivery = Delivery(
             self._target, self._sink, self._ledger, key_of=self._key_of, load=self._load, done=self._end
         )
@@ -146,7 +152,8 @@ class OpenSink:
         """
         self._target.open(self._sink.options)
         self._manifests.look_again()
-        self._runner.begin()
+        with ENGINE:
+            self._runner.begin()
         self._lines = self._ledger.read()
         for number in self._plans.numbers():
             plan = self._plans.read(number)
@@ -181,7 +188,8 @@ class OpenSink:
     def _plan(self) -> None:
         self._manifests.look_again()
         newest = self._manifests.applied()
-        self._runner.attempt()
+        with ENGINE:
+            self._runner.attempt()
         if self._runner.failed or self._runner.paused:
             return
         self._runner.flush()
@@ -205,13 +213,14 @@ class OpenSink:
 
     def _key_of(self, plan: Plan, part: Part, start: int, stop: int) -> str:
         what = (self._identity, self._name, self._definition, plan.unit, plan.again, part.table)
-        return hashlib.sha256(json.dumps([*what, part.names(start, stop)]).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps([*what, part.identity(start, stop)]).encode()).hexdigest()[:32]
 
     def _load(self, part: Part) -> tuple[pa.Table, np.ndarray]:
         rows = part.rows.drop_columns([CALL, LANE])
         if part.has_rows:
             return rows, np.arange(len(rows))
-        found = self._rows.find(part.table, part.files, rows)
+        with ENGINE:
+            found = self._rows.find(part.table, part.files, rows)
         return found.drop_columns(ROW), found[ROW].to_numpy()
 
     def _clean(self) -> None:

@@ -55,8 +55,7 @@ class SilverRows:
         Raises:
             ConfigurationError: the table lacks a column that the settings name, or `where` has no truth value for it.
         """
-        handle = self.tables.get(table)
-        assert handle is not None
+        self.tables.look_again(table)
         there = self.tables.columns(table)
         assert there is not None
         if self._judged.get(table) != there:

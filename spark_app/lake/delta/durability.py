@@ -195,7 +195,7 @@ def _beyond_repair(lake: Lake, synced: DurabilityMark, layout: TableNames, name:
         remedy = "Start the app: it computes the table anew"
         return Problem(what, remedy, fatal=False, repair=partial(_renew, lake, synced, name, state))
     remedy = "Restore the table from a backup"
-    if name == layout.events:
+    if name in layout.spooled:
         return Problem(what, f"{remedy}, or remove it: the app begins it again")
     return Problem(what, remedy if name == layout.bronze else f"{remedy}, or remove it and run `rebuild`")
 

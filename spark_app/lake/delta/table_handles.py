@@ -99,8 +99,8 @@ class Tables:
 
     def field_ids(self, name: str, columns: pa.Schema) -> FieldIds:
         """The field ids for a file of the table with these columns. Gold, which delta-rs writes too, has none, nor have
-        the events, which are written beside the units."""
-        without = self._layout.is_gold(name) or name == self._layout.events
+        tables that are written beside the units."""
+        without = self._layout.is_gold(name) or name in self._layout.spooled
         return NO_IDS if without else self.column_ids.assign(paths_of(columns))
 
     def get(self, name: str) -> DeltaTable | None:
@@ -110,6 +110,17 @@ class Tables:
             if self._appended.pop(name, None) is not None and name in self._handles:
                 self._handles[name].update_incremental()
         except (DeltaError, OSError):
+            self.forget(name)
+        return self._open(name)
+
+    def look_again(self, name: str) -> DeltaTable | None:
+        """As `get`, in a process that does not write the table."""
+        table = self._open(name)
+        if table is None or (self.storage.is_local and not self.storage.exists(entry_key(name, table.version() + 1))):
+            return table
+        try:
+            table.update_incremental()
+        except (DeltaError, OSError):  # its log was cleaned, or it was begun anew
             self.forget(name)
         return self._open(name)
 

@@ -266,7 +266,7 @@ def count_rows(opened: OpenLake) -> dict[str, int]:
     """Table -> rows. Also counts the small files for the maintainer."""
     layout, tables = opened.settings.layout, opened.units.committer.tables
     gold = {gold for name in opened.admission.admitted.values() for gold in layout.all_gold_of(name)}
-    others = {*gold, layout.events}  # what the units do not write
+    others = {*gold, *layout.spooled}  # what the units do not write
     rows = opened.units.maintainer.count_files([name for name in opened.lake.tables() if name not in others])
     for name in gold:
         table = tables.get(name)

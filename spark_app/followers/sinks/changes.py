@@ -1,0 +1,224 @@
+"""Plans the calls of a sink from tables whose rows change: gold, and tables by SQL.
+
+    _protolake/sinks/crm/sent.json                     {"round": 7, "tables": {"gold_uno_player_agg": 7, ...}}
+    _protolake/sinks/crm/sent/000000000007-000.plan    of each table: the keys, and a hash of the row of each
+
+A table is read when it has a new version. What is new, changed or gone since it was read last is planned: so a row that
+is computed anew without another value is not sent again, and where the table cannot say what has changed, the hashes
+can. `sent.json` is written last: what a crash has left without it is removed and planned anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_app.followers.follower import MOST_BYTES, MOST_ROWS, Follower, Units
+from spark_app.followers.sinks.plan import Part, Plan, Plans, number_of, unit_of
+from spark_app.followers.sinks.sink import DELETE, OPERATION, UPSERT
+from spark_app.lake.delta.parquet import read_batches
+from spark_app.lake.delta.table_handles import Tables
+from spark_app.lake.files.state_files import read_durable, write_durably
+from spark_app.lake.lake import Lake
+from spark_app.model.errors import ConfigurationError
+from spark_app.model.gold_functions import STATE
+from spark_app.model.table_names import GOLD, is_made_by, name_in
+from spark_app.model.text import near, quoted
+from spark_app.settings.models import Settings
+from spark_app.tables.expectations.checks import binding_problem
+from spark_app.tables.sql.engine import connection, failures
+
+HASH = "_protolake_hash"
+NAME = "{name}"
+
+
+class ChangePlanner(Follower):
+    """
+    Attributes:
+        made: the plans that were made and that nobody has taken yet.
+        gone: always 0: what is not there any more is told.
+    """
+
+    recomputes = True
+    gone = 0
+
+    def __init__(self, name: str, settings: Settings, lake: Lake, can_replace: bool):
+        """
+        Args:
+            name: of the sink.
+            can_replace: see `Sink`.
+        """
+        self.name = f"sink.{name}"
+        self.made: list[Plan] = []
+        self._setting = f"sinks.{name}"
+        self._sink = settings.sinks[name]
+        self.interval_s = self._sink.max_wait_s
+        self._lake = lake
+        self._layout = settings.layout
+        self._settings = settings
+        self._can_replace = can_replace
+        folder = lake.sink(name)
+        self._plans, self._sent_files = Plans(lake, folder), Plans(lake, folder, "sent")
+        self._state = f"{folder}/sent.json"
+        self._tables = Tables(lake, settings.lake, settings.layout)
+        self._round = 0
+        self._rounds: dict[str, int] = {}  # table -> the round in which it was read last
+        self._sent: dict[str, pa.Table] = {}
+        self._versions: dict[str, int] = {}
+
+    def begin(self, stored: int | None, newest: int) -> int:
+        found = read_durable(self._lake.storage, self._state) or {"round": 0, "tables": {}}
+        self._round, self._rounds = found["round"], found["tables"]
+        self._versions.clear()
+        self._sent.clear()
+        for number in self._plans.numbers():
+            if unit_of(number) > self._round:
+                self._plans.forget(number)  # a crash came before `sent.json`: nothing of it was sent
+        needed = set(self._rounds.values())
+        for number in self._sent_files.numbers():
+            if unit_of(number) not in needed:
+                self._sent_files.forget(number)
+                continue
+            for part in self._sent_files.read(number).parts:
+                if self._rounds.get(part.table) == unit_of(number):
+                    self._sent[part.table] = part.rows
+        return newest
+
+    def follow(self, units: Units) -> int:
+        """Look for new versions of the tables."""
+        parts, sent, versions = list[Part](), list[Part](), dict[str, int]()
+        for table, name in self._chosen():
+            handle = self._tables.look_again(table)
+            if handle is None or handle.version() == self._versions.get(table):
+                continue
+            versions[table] = handle.version()
+            found = self._changes(table, name)
+            if found is not None:
+                parts.append(found[0])
+                sent.append(Part(table, name, [], found[1]))
+        if parts:
+            self._store(units.upto, parts, sent)
+        self._versions |= versions
+        return units.upto
+
+    def _chosen(self) -> Iterator[tuple[str, str]]:
+        """(table, routing name) of the tables whose rows leave."""
+        first, _, kind = self._sink.source.partition(".")
+        pattern = self._layout.pattern_of(kind or GOLD) if first == "gold" else self._sink.source
+        for table in self._lake.storage.list(""):
+            if pattern == table:
+                yield table, ""
+            elif NAME in pattern and is_made_by(pattern, table):
+                name = name_in(pattern, table)
+                if name in (self._sink.tables or (name,)):
+                    yield table, name
+
+    def _changes(self, table: str, name: str) -> tuple[Part, pa.Table] | None:
+        """(what is to be sent, the keys and hashes of all rows); None if nothing has changed."""
+        columns = self._tables.columns(table)
+        assert columns is not None
+        keys = self._keys(table, columns)
+        rows = self._rows(table, columns)
+        if not keys:
+            rows = rows.append_column(OPERATION, pa.array([UPSERT] * len(rows)))
+            before = self._sent.get(table)
+            sums = pa.table({HASH: [hashlib.sha256(np.sort(_hashes(rows).to_numpy()).tobytes()).hexdigest()]})
+            if before is not None and before.equals(sums):
+                return None
+            whole = self._sink.model_copy(update={"rows_per_call": max(1, len(rows)), "order": "none"})
+            return replace(Part.of(whole, table, name, [], rows), replaces=True), sums
+        now = rows.select(keys).append_column(HASH, _hashes(rows))
+        before = self._sent.get(table, now.slice(0, 0))
+        changed, gone = _differences(now, before, keys)
+        if not len(changed) and not len(gone):
+            return None
+        nulls = {f.name: pa.nulls(len(gone), f.type) for f in rows.schema if f.name not in keys}
+        left = pa.table({**{key: before[key].take(gone) for key in keys}, **nulls}).select(rows.column_names)
+        found = pa.concat_tables([rows.take(changed), left.cast(rows.schema)])
+        operations = pa.array([UPSERT] * len(changed) + [DELETE] * len(gone))
+        return Part.of(self._sink, table, name, [], found.append_column(OPERATION, operations), keys), now
+
+    def _keys(self, table: str, columns: pa.Schema) -> list[str]:
+        first, _, kind = self._sink.source.partition(".")
+        named = self._sink.key or (self._settings.gold_key(kind or GOLD) if first == "gold" else ())
+        known = {name.casefold(): name for name in columns.names}
+        for name in (*named, *self._sink.columns):
+            if name.casefold() not in known:
+                raise ConfigurationError(f"{self._setting}: {table} has no column {name}; {near(name, columns.names)}")
+        if not named and not self._can_replace:
+            text = f"{self._setting}.key: no columns name the rows of {table}"
+            raise ConfigurationError(f"{text}: set some, or a kind of sink that replaces tables, such as postgres")
+        return [known[name.casefold()] for name in named]
+
+    def _rows(self, table: str, columns: pa.Schema) -> pa.Table:
+        """The columns to send of the rows to send."""
+        where = self._sink.where
+        if where and (problem := binding_problem(where, columns)):
+            raise ConfigurationError(f"{self._setting}.where: {problem}, in {table}")
+        files = self._tables.files(table)
+        batches = (
+            batch
+            for key in files
+            for batch in read_batches(self._lake.storage, key, columns, columns.names, MOST_ROWS, MOST_BYTES)
+        )
+        rows = pa.Table.from_batches(batches, columns)
+        if where:
+            rows = rows.filter(pa.array(failures(rows, [where]) == 0))
+        named = {name.casefold() for name in (*self._sink.columns, *self._keys(table, columns))}
+        return rows.select(
+            [n for n in columns.names if (n.casefold() in named if self._sink.columns else not n.startswith(STATE))]
+        )
+
+    def _store(self, unit: int, parts: Sequence[Part], sent: Sequence[Part]) -> None:
+        number = number_of(self._round + 1, 0)
+        plan = Plan(number, unit, parts)
+        self._plans.store(plan)
+        self._sent_files.store(Plan(number, unit, sent))
+        rounds = self._rounds | dict.fromkeys((part.table for part in sent), self._round + 1)
+        stored = json.dumps({"round": self._round + 1, "tables": rounds})
+        write_durably(self._lake.storage, self._state, stored, "sink.state")
+        self.made.append(plan)
+        old = set(self._rounds.values()) - set(rounds.values())
+        self._round, self._rounds = self._round + 1, rounds
+        self._sent |= {part.table: part.rows for part in sent}
+        for round in old:
+            self._sent_files.forget(number_of(round, 0))
+
+    def forget(self) -> None:
+        """Send everything again: what was sent counts as another value."""
+        self._sent.clear()
+        self._versions.clear()
+
+
+def _hashes(rows: pa.Table) -> pa.ChunkedArray:
+    """A number of 64 bits for each row."""
+    con, columns = connection(), ", ".join(map(quoted, rows.column_names))
+    con.register("rows", rows)
+    try:
+        return con.sql(f"SELECT hash({columns}) AS found FROM rows").to_arrow_table()["found"]
+    finally:
+        con.unregister("rows")
+
+
+def _differences(now: pa.Table, before: pa.Table, keys: Sequence[str]) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """(rows of `now` that are new or have another hash, rows of `before` whose key is gone)"""
+    con = connection()
+    con.register("now", now.append_column("_at", pa.array(range(len(now)), pa.int64())))
+    con.register("before", before.append_column("_at", pa.array(range(len(before)), pa.int64())))
+    same = " AND ".join(f"now.{quoted(key)} IS NOT DISTINCT FROM before.{quoted(key)}" for key in keys)
+    try:
+        joined = con.sql(
+            f"SELECT now._at AS now, before._at AS before FROM now FULL JOIN before ON {same} "
+            f"WHERE now.{HASH} IS DISTINCT FROM before.{HASH} ORDER BY ALL"
+        ).to_arrow_table()
+    finally:
+        con.unregister("now")
+        con.unregister("before")
+    gone = joined.filter(pc.is_null(joined["now"]))["before"]
+    return joined["now"].drop_null(), gone
