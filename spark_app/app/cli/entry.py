@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from spark_app import __version__
-from spark_app.app.cli import examining, recovering, running
+from spark_app.app.cli import delivering, examining, recovering, running
 from spark_app.app.cli.exits import report, report_unexpected
 from spark_app.lake.files.disk import is_full
 from spark_app.model.errors import ExitCode, NoSpaceError, ProtolakeError
@@ -25,6 +25,7 @@ app = typer.Typer(
 COMMANDS = (
     (running.run, "protolake run --settings mine.toml --available-now"),
     (running.page, "protolake page --lake ./lake"),
+    (delivering.deliver, "protolake deliver --lake ./lake"),
     (running.spark_master, "protolake spark-master --secret-file ./secret --folder ./master"),
     (running.spark_worker, "protolake spark-worker spark://127.0.0.1:7077 --secret-file ./secret --folder ./worker"),
     (examining.status, "protolake status --lake ./lake"),
@@ -35,6 +36,7 @@ COMMANDS = (
     (recovering.resume, "protolake resume rummy --failing quarantine"),
     (recovering.accept_schema, "protolake accept-schema 12 --as alias"),
     (recovering.drop_table, "protolake drop-table gold_uno_hourly --yes"),
+    (delivering.resend, "protolake resend crm --rejected"),
     (examining.explain, "protolake explain unified_gold"),
     (examining.lineage, "protolake lineage silver_uno_events.gamer_id"),
     (examining.shell, "protolake shell --lake ./lake"),
@@ -55,6 +57,12 @@ schemas.command("check", epilog="Example: protolake schemas check orders.proto -
     examining.check_schema
 )
 app.add_typer(schemas, name="schemas")
+sinks = typer.Typer()
+sinks.callback(invoke_without_command=True, epilog="Example: protolake sinks --lake ./lake")(delivering.show_sinks)
+sinks.command("check", epilog="Example: protolake sinks check crm")(delivering.check_sink)
+sinks.command("pause", epilog="Example: protolake sinks pause crm")(delivering.pause_sink)
+sinks.command("resume", epilog="Example: protolake sinks resume crm")(delivering.resume_sink)
+app.add_typer(sinks, name="sinks")
 
 
 def main() -> None:

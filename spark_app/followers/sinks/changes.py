@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -190,8 +191,8 @@ class ChangePlanner(Follower):
         for round in old:
             self._sent_files.forget(number_of(round, 0))
 
-    def forget(self) -> None:
-        """Send everything again: what was sent counts as another value."""
+    def again(self, request: str, wanted: Mapping[str, Any], units: Units) -> None:
+        """Send the newest row of every key, whatever was sent: the rows that were rejected are among them."""
         self._sent.clear()
         self._versions.clear()
 

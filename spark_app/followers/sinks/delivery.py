@@ -244,13 +244,15 @@ class Delivery:
             outcome = await self._attempt(replace(call, attempt=attempts))
             if outcome.result not in ("retry", "unavailable"):
                 break
-            counted += outcome.result == "retry"
+            if outcome.result == "unavailable":
+                continue  # `_attempt` waits
+            counted += 1
             if counted >= self._settings.attempts:
                 if self._settings.give_up == "reject":
                     break
                 self.pause(f"{call.table}: {attempts} attempts without success: {outcome.answer}")
                 counted = 0
-            await asyncio.sleep(max(outcome.wait_s, _wait_s(attempts)))
+            await asyncio.sleep(max(outcome.wait_s, _wait_s(counted)))
         gone = stop - start - len(call.rows)
         is_single = len(call.rows) == 1 or outcome.result == "retry"
         ending: Ending = "gone" if not len(call.rows) else "accepted"
@@ -282,10 +284,10 @@ class Delivery:
         async with self._probing:
             if self.down:
                 await asyncio.sleep(self._down_wait_s)
-                return await self._send(call)
+                return await self._send(call, is_probe=True)
         return await self._send(call)
 
-    async def _send(self, call: Call) -> Outcome:
+    async def _send(self, call: Call, is_probe: bool = False) -> Outcome:
         if self._settings.calls_per_s:
             self._next_at = max(self._next_at + PACE / self._settings.calls_per_s, time.monotonic())
             await asyncio.sleep(self._next_at - time.monotonic())
@@ -303,7 +305,7 @@ class Delivery:
         finally:
             self._sending -= 1
         if outcome.result == "unavailable":
-            self._failures += 1
+            self._failures += is_probe or not self.down  # calls that were made side by side fail together
             self._down_wait_s = max(outcome.wait_s, _wait_s(self._failures))
             self.down = one_line(outcome.answer[:LONGEST_ANSWER]) or f"status {outcome.status}"
         else:

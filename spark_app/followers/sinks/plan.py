@@ -22,6 +22,7 @@ from posixpath import basename
 import numpy as np
 import pyarrow as pa
 
+from spark_app.followers.sinks.sink import OPERATION
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError, LeaseLost
@@ -40,7 +41,7 @@ class Part:
 
     Attributes:
         table, name: the table and its routing name; "" = it has none.
-        files: those that had the rows when the plan was made; empty if the plan has the rows itself.
+        files: those that had the rows when the plan was made, as far as they are known.
         rows: `CALL`, `LANE` and the coordinates, or the rows.
         names, replaces: see `Call`.
     """
@@ -67,7 +68,7 @@ class Part:
 
     @property
     def has_rows(self) -> bool:
-        return not self.files
+        return OPERATION in self.rows.column_names
 
     @property
     def starts(self) -> np.ndarray:

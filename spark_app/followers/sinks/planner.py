@@ -6,14 +6,15 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.followers.follower import Follower, Units
 from spark_app.followers.sinks.plan import Part, Plan, Plans, number_of, unit_of
-from spark_app.followers.sinks.silver_rows import SilverRows
+from spark_app.followers.sinks.silver_rows import COORDINATES, SilverRows
 from spark_app.lake.delta.manifest import Manifest
 from spark_app.lake.files.state_files import read_durable, write_durably
 from spark_app.lake.lake import Lake
@@ -79,13 +80,17 @@ class UnitPlanner(Follower):
                 break
         else:
             upto = units.upto
-        self._store(upto, itertools.chain.from_iterable(map(self._added, taken)))
+        self._store(upto, itertools.chain.from_iterable(self._added(unit, self._skip) for unit in taken))
         return upto
 
-    def _added(self, unit: Manifest) -> Iterator[Added]:
-        """The new rows of a unit. Those of a renewal are not new."""
+    def _added(self, unit: Manifest, skip: Mapping[str, int]) -> Iterator[Added]:
+        """The new rows of a unit. Those of a renewal are not new.
+
+        Args:
+            skip: table -> the last unit whose rows are known.
+        """
         for table, change in unit.tables.items():
-            if self._rows.is_sent(table) and not unit.replaces(table) and unit.sequence > self._skip.get(table, 0):
+            if self._rows.is_sent(table) and not unit.replaces(table) and unit.sequence > skip.get(table, 0):
                 keys = [f"{self._lake.table(table)}/{add.path}" for add in change.adds]
                 try:
                     yield table, keys, list(self._rows.added(table, keys))
@@ -112,7 +117,26 @@ class UnitPlanner(Follower):
             found.append(rows.filter(functools.reduce(pc.or_, inside)))
         return table, keys, found
 
-    def _store(self, upto: int, added: Iterable[Added]) -> None:
+    def again(self, request: str, wanted: Mapping[str, Any], units: Units) -> None:
+        """Plan rows that were planned before, for a request.
+
+        Args:
+            request: its id.
+            wanted: the request.
+            units: those that are there.
+        """
+        if "from" in wanted:
+            taken = [unit for unit in units if unit.sequence >= wanted["from"]]
+            found = (self._added(unit, {}) for unit in taken)
+            return self._store(units.upto, itertools.chain.from_iterable(found), request)
+        columns = {table: zip(*rows, strict=True) for table, rows in wanted["rejected"].items()}
+        added = [
+            (table, (), [pa.table(list(map(pa.array, own)), names=COORDINATES.names).cast(COORDINATES)])
+            for table, own in columns.items()
+        ]
+        self._store(units.upto, added, request)
+
+    def _store(self, upto: int, added: Iterable[Added], request: str = "") -> None:
         """Write the plans of these rows."""
         place, count, waiting = 0, 0, dict[str, tuple[list[str], list[pa.Table]]]()
         for table, keys, several in added:
@@ -122,18 +146,19 @@ class UnitPlanner(Follower):
                 found.append(rows)
                 count += len(rows)
                 if count >= MOST_ROWS:
-                    self._write(upto, place, waiting)
+                    self._write(upto, place, waiting, request)
                     place, count, waiting = place + 1, 0, {}
         if waiting:
-            self._write(upto, place, waiting)
+            self._write(upto, place, waiting, request)
 
-    def _write(self, upto: int, place: int, waiting: dict[str, tuple[list[str], list[pa.Table]]]) -> None:
+    def _write(self, upto: int, place: int, waiting: dict[str, tuple[list[str], list[pa.Table]]], request: str) -> None:
         parts = list[Part]()
         for table, (files, found) in waiting.items():
             rows = pa.concat_tables(found)
             part = Part.of(self._sink, table, self._rows.name_of(table), dict.fromkeys(files), rows)
             parts.append(part)
-        plan = Plan(number_of(upto, place), upto, parts)
+        number = number_of(upto, place) + (f"-{request}" if request else "")
+        plan = Plan(number, upto, parts, request)
         self._plans.store(plan)
         self.made.append(plan)
 

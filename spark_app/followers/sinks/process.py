@@ -1,9 +1,6 @@
 """The process that delivers: for each sink a thread that plans and one that sends, beside the app.
 
 It writes below the folders of the sinks only, and has a lease for each. A sink that fails stops no other one.
-
-    _protolake/sinks/crm/state.json    what the process has last said of it
-    _protolake/sinks/crm/paused.json   {"why"}: it waits for a person
 """
 
 from __future__ import annotations
@@ -12,19 +9,22 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import os
+import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from spark_app.followers.follower import Units
 from spark_app.followers.runner import FollowerRunner
+from spark_app.followers.sinks import state
 from spark_app.followers.sinks.changes import ChangePlanner
-from spark_app.followers.sinks.delivery import Delivery
+from spark_app.followers.sinks.delivery import GRACE_S, Delivery
 from spark_app.followers.sinks.ledger import Ledger, Line, ledger_folder, writer_of
 from spark_app.followers.sinks.plan import CALL, LANE, Part, Plan, Plans
 from spark_app.followers.sinks.planner import UnitPlanner
@@ -34,7 +34,6 @@ from spark_app.followers.sinks.sink import Sink, made_by
 from spark_app.lake.delta.manifest import Manifests
 from spark_app.lake.delta.table_handles import Tables
 from spark_app.lake.files import failpoints
-from spark_app.lake.files.state_files import read_json, write_quickly
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import LeaseLost, last_message_line
 from spark_app.model.log import log
@@ -88,7 +87,7 @@ class SinkProcess:
             except Exception as error:
                 log.error("a sink failed, and tries again", sink=self.name, reason=last_message_line(error))
                 with contextlib.suppress(OSError):
-                    tell(lake, self.name, {"state": "failed", "reason": last_message_line(error)})
+                    state.tell(lake, self.name, {"state": "failed", "reason": last_message_line(error)})
             finally:
                 lake.lease.release()
             wait_s = AGAIN_S if time.monotonic() - began > LONGEST_AGAIN_S else min(2 * wait_s, LONGEST_AGAIN_S)
@@ -137,9 +136,10 @@ class OpenSink:
         self._lines: dict[str, list[Line]] = {}  # what the ledger had of them at the start
         self._delivered = 0
         self._is_current = False  # whether all units there are were planned
-        self._before = read_json(lake.storage, state_key(lake, name)) or {}
+        self._before = state.read(lake, name)
         self._told: dict[str, Any] = {}
         self._told_at = self._cleaned_at = float("-inf")
+        self._resent = self._before.get("resent", 0)
         self._is_pause_stored = False
         self._over = threading.Event()
 
@@ -155,6 +155,10 @@ class OpenSink:
         with ENGINE:
             self._runner.begin()
         self._lines = self._ledger.read()
+        for key, _ in state.requests(self._lake, self._name):  # a crash has left a part of their plans
+            for number in self._plans.numbers():
+                if number.endswith(state.id_of(key)):
+                    self._plans.forget(number)
         for number in self._plans.numbers():
             plan = self._plans.read(number)
             self._waiting.append((number, plan.rows, plan.at))
@@ -193,6 +197,12 @@ class OpenSink:
         if self._runner.failed or self._runner.paused:
             return
         self._runner.flush()
+        for key, wanted in state.requests(self._lake, self._name):
+            units = Units.since(self._lake, self._manifests, min(wanted.get("from", 1), self._runner.cursor) - 1)
+            with ENGINE:
+                self._planner.again(state.id_of(key), wanted, replace(units, upto=self._runner.cursor))
+            self._resent = max(self._resent, wanted.get("upto", 0))
+            self._lake.storage.delete(key)
         self._waiting.extend((plan.number, plan.rows, plan.at) for plan in self._planner.made)
         self._planner.made.clear()
         self._is_current = self._runner.cursor >= newest
@@ -238,31 +248,32 @@ class OpenSink:
         if time.monotonic() < self._told_at + TELL_EVERY_S:
             return
         self._told_at = time.monotonic()
-        waits_for = pause_of(self._lake, self._name)
+        waits_for = state.pause_of(self._lake, self._name)
         if waits_for is None and self._delivery.paused and self._is_pause_stored:
             self._delivery.resume()
         elif waits_for is None and self._delivery.paused:
-            write_quickly(self._lake.storage, pause_key(self._lake, self._name), {"why": self._delivery.paused}, None)
+            state.pause(self._lake, self._name, self._delivery.paused)
         elif waits_for is not None:
             self._delivery.pause(waits_for)
         self._is_pause_stored = bool(self._delivery.paused)
         delivery, counts = self._delivery, self._delivery.counts
         open_plans = [*list(self._waiting), *((number, *one) for number, one in list(self._begun.items()))]
         failed = self._runner.failed or self._runner.paused
-        state = "paused" if delivery.paused else "failed" if failed else "down" if delivery.down else "running"
+        now = "paused" if delivery.paused else "failed" if failed else "down" if delivery.down else "running"
         done = {name: self._before.get(name, 0) + value for name, value in vars(counts).items()}
         found = {
-            "state": state,
+            "state": now,
             "reason": delivery.paused or failed or delivery.down,
             "planned": self._runner.cursor,
             "waiting": sum(rows for _, rows, _ in open_plans),
             "waits_since": min((at for _, _, at in open_plans), default=None),
+            "resent": self._resent,
             **done,
             "gone": done["gone"] + self._planner.gone,
         }
         if found != self._told:
             self._told = found
-            tell(self._lake, self._name, found)
+            state.tell(self._lake, self._name, found)
 
 
 def sink_of(name: str, settings: SinkSettings) -> Sink:
@@ -275,21 +286,22 @@ def sink_of(name: str, settings: SinkSettings) -> Sink:
     return made_by(settings.kind)
 
 
-def state_key(lake: Lake, name: str) -> str:
-    return f"{lake.sink(name)}/state.json"
+def deliver(settings: Settings, accept_gap: bool = False, once: bool = False) -> None:
+    """Deliver for all sinks of the settings until SIGTERM or SIGINT, or until all that there is now is delivered.
 
-
-def pause_key(lake: Lake, name: str) -> str:
-    return f"{lake.sink(name)}/paused.json"
-
-
-def pause_of(lake: Lake, name: str) -> str | None:
-    """Why a sink waits for a person; None = it does not."""
-    found = read_json(lake.storage, pause_key(lake, name))
-    return None if found is None else str(found.get("why", ""))
-
-
-def tell(lake: Lake, name: str, found: Mapping[str, Any]) -> None:
-    write_quickly(
-        lake.storage, state_key(lake, name), {**found, "at": int(time.time() * 1e6), "pid": os.getpid()}, None
-    )
+    Args:
+        accept_gap: go on behind manifests that are missing now.
+    """
+    accepted = max(Lake(settings.lake_address).units(), default=0) if accept_gap else 0
+    running = [SinkProcess(name, settings, accepted, once) for name in settings.sinks]
+    ending = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ending.set())
+    for one in running:
+        one.start()
+    while not ending.wait(POLL_S) and not all(one.join(0) for one in running):
+        pass
+    for one in running:
+        one.stop()
+    for one in running:
+        one.join(GRACE_S + LONGEST_AGAIN_S)

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Sequence
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from spark_app.lake.delta import log as delta_log
@@ -86,7 +85,8 @@ class SpooledTable:
 
     def transaction(self, app: str) -> int:
         """The number that a transaction of the table has; 0 without it."""
-        return self._table().transaction_version(app) or 0
+        table = self._handles.get(self.name)
+        return 0 if table is None else table.transaction_version(app) or 0
 
     def commit(self, rows: pa.Table, transactions: Sequence[tuple[str, int]]) -> None:
         """Add rows, and remove those that are too old.
@@ -119,9 +119,6 @@ class SpooledTable:
         """Make what was committed durable."""
         self._handles.wait_for_checkpoints()
         self._synced.sync([self.name])
-
-    def _table(self) -> DeltaTable:
-        return self._handles.handle(self.name)
 
     def _expired(self) -> list[str]:
         """Files whose rows are all older than the table keeps them; looked for once an hour."""

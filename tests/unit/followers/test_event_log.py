@@ -17,9 +17,9 @@ from spark_app.app.lifecycle import ProcessLifecycle
 from spark_app.followers.events import spool
 from spark_app.followers.events.settings_event import keep_settings, settings_event
 from spark_app.followers.events.spool import EventLog
-from spark_app.lake.spool import PER_FILE
 from spark_app.lake.files.local import LocalStorage
 from spark_app.lake.lake import Lake
+from spark_app.lake.spool import PER_FILE
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ExitCode
 from spark_app.model.events import Event

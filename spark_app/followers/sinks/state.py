@@ -1,0 +1,68 @@
+"""What the process of a sink and people tell each other.
+
+_protolake/sinks/crm/state.json            what the process has last said of it
+_protolake/sinks/crm/paused.json           {"why"}: it waits for a person
+_protolake/sinks/crm/requests/<id>.json    what is to be sent again: {"from": 40}, all rows since that unit, or
+                                           {"rejected": {table: [coordinates]}, "upto": line of the ledger}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from posixpath import basename
+from typing import Any
+
+from spark_app.lake.files.state_files import read_json, write_durably, write_quickly
+from spark_app.lake.lake import Lake
+
+
+def read(lake: Lake, name: str) -> dict[str, Any]:
+    """What the process has last said; empty if it never ran."""
+    return read_json(lake.storage, f"{lake.sink(name)}/state.json") or {}
+
+
+def tell(lake: Lake, name: str, found: Mapping[str, Any]) -> None:
+    found = {**found, "at": int(time.time() * 1e6), "pid": os.getpid()}
+    write_quickly(lake.storage, f"{lake.sink(name)}/state.json", found, None)
+
+
+def pause_of(lake: Lake, name: str) -> str | None:
+    """Why a sink waits for a person; None = it does not."""
+    found = read_json(lake.storage, _pause_key(lake, name))
+    return None if found is None else str(found.get("why", ""))
+
+
+def pause(lake: Lake, name: str, why: str) -> None:
+    """The process of the sink makes no further calls within a second."""
+    lake.storage.create_folders(lake.sink(name))
+    write_durably(lake.storage, _pause_key(lake, name), json.dumps({"why": why}), "sink.state")
+
+
+def resume(lake: Lake, name: str) -> None:
+    lake.storage.delete(_pause_key(lake, name))
+
+
+def request(lake: Lake, name: str, wanted: Mapping[str, Any]) -> None:
+    """Ask for rows to be sent again."""
+    folder = f"{lake.sink(name)}/requests"
+    lake.storage.create_folders(folder)
+    write_durably(lake.storage, f"{folder}/{uuid.uuid4().hex[:12]}.json", json.dumps(wanted), "sink.state")
+
+
+def requests(lake: Lake, name: str) -> list[tuple[str, dict[str, Any]]]:
+    """(key, what is to be sent again) of the requests that wait."""
+    found = ((key, read_json(lake.storage, key)) for key in lake.storage.list(f"{lake.sink(name)}/requests"))
+    return [(key, wanted) for key, wanted in found if wanted is not None]
+
+
+def id_of(key: str) -> str:
+    """The id of a request, with which the numbers of its plans end."""
+    return basename(key).removesuffix(".json")
+
+
+def _pause_key(lake: Lake, name: str) -> str:
+    return f"{lake.sink(name)}/paused.json"
