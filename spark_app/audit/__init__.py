@@ -7,6 +7,7 @@ are names, settings and the lake's files.
 """
 
 from spark_app.audit.auditor import audit
+from spark_app.audit.check_sink import audit_sink
 from spark_app.audit.verdict import Verdict
 
-__all__ = ["Verdict", "audit"]
+__all__ = ["Verdict", "audit", "audit_sink"]

@@ -13,7 +13,7 @@ from spark_app.app.cli.options import AsJson, LakeFolder, SettingsFile, load, lo
 from spark_app.app.text import status_lines
 from spark_app.lake.files.state_files import read_json
 from spark_app.lake.lake import Lake
-from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
+from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError, UsageError
 from spark_app.model.log import log, print_line
 from spark_app.page.files import PageFiles
 from spark_app.recovery import requests, result_text
@@ -87,13 +87,24 @@ def audit(
     acks: Annotated[
         Path | None, typer.Option(help="file in which the producer listed the acknowledged records")
     ] = None,
+    sink: Annotated[str | None, typer.Option(help="compare a sink with --received, and nothing else")] = None,
+    received: Annotated[
+        Path | None, typer.Option(help="file in which the target listed the calls that it has accepted")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare the lake with Kafka, record by record, and gold with silver. Exits with 65 if anything is wrong."""
     from spark_app.app.text import verdict_lines
     from spark_app.audit import audit as look
+    from spark_app.audit import audit_sink
 
-    verdict = look(load(settings, lake), acks, progress=_print_progress if sys.stderr.isatty() else lambda *_: None)
+    if (sink is None) != (received is None):
+        raise UsageError("--sink NAME and --received FILE belong together")
+    loaded = load(settings, lake)
+    if sink is not None and received is not None:
+        verdict = audit_sink(loaded, sink, received)
+    else:
+        verdict = look(loaded, acks, progress=_print_progress if sys.stderr.isatty() else lambda *_: None)
     print(json.dumps(verdict.to_json(), indent=1) if as_json else "\n".join(verdict_lines(verdict)))
     raise typer.Exit(ExitCode.DONE if verdict.clean else ExitCode.LOSS)
 

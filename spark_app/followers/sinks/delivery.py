@@ -36,7 +36,7 @@ POLL_S = 0.1  # between two looks for a plan
 WRITE_EVERY_S = 0.2
 GRACE_S = 10.0  # at the end, for the answers of calls that were made
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 30.0
-MOST_LOADED = 3  # plans whose rows are in memory
+MOST_LOADED = 300_000  # rows in memory: one call that is repeated for long holds up none of the others
 LONGEST_ANSWER = 500  # characters
 PACE = 1.01  # a little slower than asked for, because the network delays calls by different times
 
@@ -97,7 +97,7 @@ class Delivery:
     """
     Attributes:
         down: why the target takes no calls at the moment; "" = it does.
-        paused: why it waits for a person; "" = it does not.
+        paused: why it waits for a person; "" = it does not. Others may set it, too.
     """
 
     def __init__(
@@ -133,8 +133,6 @@ class Delivery:
         self._due = asyncio.Event()  # there is something to write at once
         self._written = asyncio.Event()
         self._down_wait_s = 0.0
-        self._going_on = asyncio.Event()
-        self._going_on.set()
         self._probing = asyncio.Lock()
         self._next_at = 0.0
         self._sending = 0  # calls without an answer
@@ -160,7 +158,8 @@ class Delivery:
         tasks = [*workers, asyncio.create_task(self._write())]
         try:
             while not stop():
-                found = next_plan() if len(self._open) < MOST_LOADED else None
+                is_full = sum(one.plan.rows for one in self._open) >= MOST_LOADED
+                found = None if is_full else next_plan()
                 if found is not None:
                     await self._begin(*found)
                     continue
@@ -178,16 +177,6 @@ class Delivery:
             await self._flush()
             if isinstance(closing := self._sink.close(), Awaitable):
                 await closing
-
-    def resume(self) -> None:
-        """Go on after `paused`."""
-        self.paused = ""
-        self._going_on.set()
-
-    def pause(self, why: str) -> None:
-        """Make no further calls."""
-        self.paused = why
-        self._going_on.clear()
 
     async def _begin(self, plan: Plan, lines: Sequence[Line]) -> None:
         opened = OpenPlan(plan)
@@ -250,7 +239,7 @@ class Delivery:
             if counted >= self._settings.attempts:
                 if self._settings.give_up == "reject":
                     break
-                self.pause(f"{call.table}: {attempts} attempts without success: {outcome.answer}")
+                self.paused = f"{call.table}: {attempts} attempts without success: {outcome.answer}"
                 counted = 0
             await asyncio.sleep(max(outcome.wait_s, _wait_s(counted)))
         gone = stop - start - len(call.rows)
@@ -262,6 +251,7 @@ class Delivery:
             *(plan.number, span.part, start, stop, call.key, call.table, plan.unit, ending),
             *(outcome.status, attempts, round((time.monotonic() - began) * 1000, 1), int(time.time() * 1e6)),
             gone=gone,
+            request=plan.again,
             answer=one_line(outcome.answer[:LONGEST_ANSWER]) if ending != "accepted" else "",
             rejects=[_name(row) for row in call.objects] if ending == "rejected" else (),
         )
@@ -276,9 +266,8 @@ class Delivery:
 
     async def _attempt(self, call: Call) -> Outcome:
         """Send a call once; while the target is down, one call at a time tries it."""
-        await self._going_on.wait()
-        if self._is_ending:
-            await asyncio.Event().wait()  # until this task is cancelled
+        while self.paused or self._is_ending:  # a task that ends is cancelled here
+            await asyncio.sleep(POLL_S)
         if not self.down:
             return await self._send(call)
         async with self._probing:

@@ -28,6 +28,7 @@ class Line:
         result: accepted; divided = refused, so its rows are sent in smaller calls; rejected = its rows are in
             `sink_rejects`; gone = silver has none of its rows any more.
         gone: rows of the call that silver has no longer.
+        request: by which it was sent again; "" = it was not.
         answer: of a call that was not accepted.
         rejects: the coordinates of each rejected row, or the row, as JSON.
         at: microseconds since 1970.
@@ -46,6 +47,7 @@ class Line:
     ms: float
     at: int
     gone: int = 0
+    request: str = ""
     answer: str = ""
     rejects: Sequence[str] = ()
 

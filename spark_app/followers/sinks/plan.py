@@ -57,11 +57,12 @@ class Part:
     def of(
         sink: SinkSettings, table: str, name: str, files: Iterable[str], rows: pa.Table, names: Sequence[str] = ()
     ) -> Part:
-        """The part with the calls that the settings ask for."""
-        lanes, keys = None, sink.key or names
+        """The part with the calls that the settings ask for. The rows of a key that change follow one another, whatever
+        the settings say: a target would end with an old one otherwise."""
+        lanes, keys = None, names or sink.key
         if sink.order == "table":
             lanes = np.full(len(rows), zlib.crc32(table.encode()) >> 1)
-        elif sink.order == "key":
+        elif sink.order == "key" or names:
             texts = zip(*(rows[key].cast(pa.string()).to_pylist() for key in keys), strict=True)
             lanes = np.fromiter((zlib.crc32(repr(one).encode()) % sink.in_flight for one in texts), np.int64, len(rows))
         return Part(table, name, list(files), cut(rows, sink.rows_per_call, lanes), names)

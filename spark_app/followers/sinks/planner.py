@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 from spark_app.followers.follower import Follower, Units
 from spark_app.followers.sinks.plan import Part, Plan, Plans, number_of, unit_of
 from spark_app.followers.sinks.silver_rows import COORDINATES, SilverRows
-from spark_app.lake.delta.manifest import Manifest
+from spark_app.lake.delta.manifest import MOVING, Manifest, read_manifest
 from spark_app.lake.files.state_files import read_durable, write_durably
 from spark_app.lake.lake import Lake
 from spark_app.model.log import log
+from spark_app.model.offsets import Offsets
 from spark_app.settings.sinks import SinkSettings
 
 MOST_ROWS = 100_000  # of a plan
@@ -59,16 +60,26 @@ class UnitPlanner(Follower):
         if stored is None:
             if self._sink.begin == "all":
                 self._plan_all(newest)
+            ends = {} if self._sink.begin == "all" or not newest else self._ends(newest)
+            stored_now = json.dumps({"skip": self._skip, "ends": ends})
+            write_durably(self._lake.storage, self._began, stored_now, "sink.state")
             return newest
-        self._skip = read_durable(self._lake.storage, self._began) or {}
+        self._skip = (read_durable(self._lake.storage, self._began) or {}).get("skip", {})
         return stored
+
+    def _ends(self, newest: int) -> Offsets:
+        """Where the units up to this one ended: the rows behind belong to the sink, for the audit."""
+        for number in reversed([one for one in self._lake.units() if one <= newest]):
+            unit = read_manifest(self._lake.storage, f"{self._lake.manifests}/{number:012d}.json")
+            if unit.kind in MOVING:
+                return dict(unit.source["end"])
+        return {}
 
     def _plan_all(self, newest: int) -> None:
         tables = [table for table in self._lake.tables() if self._rows.is_sent(table)]
         files = {table: sorted(self._rows.tables.files(table)) for table in tables}
         identity = self._lake.known_identity()
         self._skip = {table: self._rows.tables.handle(table).transaction_version(identity) or 0 for table in tables}
-        write_durably(self._lake.storage, self._began, json.dumps(self._skip), "sink.state")
         self._store(newest, ((table, keys, self._rows.added(table, keys)) for table, keys in files.items()))
 
     def follow(self, units: Units) -> int:

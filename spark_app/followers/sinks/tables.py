@@ -31,6 +31,7 @@ CALLS = pa.schema(
         ("status", pa.int64()),
         ("attempts", pa.int64()),
         ("milliseconds", pa.float64()),
+        ("request", pa.string()),
         ("answer", pa.string()),
         ("at", TIME),
     ]
@@ -55,6 +56,7 @@ CALL_COMMENTS = Comments(
         ("gone",): "Rows of it that silver had no longer",
         ("attempts",): "How often it was sent",
         ("milliseconds",): "From the first attempt to the end",
+        ("request",): "Request by which it was sent again; empty = it was not",
     }
 )
 REJECT_COMMENTS = Comments(
@@ -126,7 +128,7 @@ def _common(name: str, number: int, line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _call(name: str, number: int, line: Mapping[str, Any]) -> dict[str, Any]:
-    more = {one: line[one] for one in ("unit", "result", "gone", "attempts")}
+    more = {one: line[one] for one in ("unit", "result", "gone", "attempts", "request")}
     rows = line["stop"] - line["start"]
     return {**_common(name, number, line), **more, "rows": rows, "milliseconds": line["ms"]}
 

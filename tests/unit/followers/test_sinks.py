@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from spark_app.audit import audit_sink
 from spark_app.followers.runner import FollowerRunner
 from spark_app.followers.sinks import people, state
 from spark_app.followers.sinks.ledger import Ledger, Line, open_spans
@@ -408,3 +409,32 @@ def test_the_app_moves_the_ledger_into_tables(lake_of: Callable[..., SmallLake],
 def test_a_division_goes_on_where_it_was(lines: list[tuple[int, int, Any]], left: list[tuple[int, int, int]]) -> None:
     made = [Line("p", 0, start, stop, "k", "t", 1, result, 0, 1, 0.0, 0) for start, stop, result in lines]
     assert open_spans(0, 8, made) == left
+
+
+def test_the_audit_finds_what_a_receiver_has_not_got(
+    lake_of: Callable[..., SmallLake], target: Target, tmp_path: Path
+) -> None:
+    target.answer = lambda key, rows, tried: 400 if any(row["_offset"] == 2 for row in rows) else OK
+    lake = lake_of(begin="new", where="latency_ms = 1", rows_per_call=2)
+    take(lake, 2)
+    deliver(lake)
+    take(lake, 2, latency=2)
+    take(lake, 8)
+    deliver(lake)
+    calls = [{"key": key, "rows": rows} for key, several in target.accepted.items() for rows in several]
+
+    def found(*calls: dict[str, Any]) -> dict[str, Any]:
+        log = tmp_path / "received.jsonl"
+        log.write_text("".join(json.dumps(call) + "\n" for call in calls) + '{"key": "cut')
+        return audit_sink(lake.settings, "crm", log).faults()
+
+    assert found(*calls, calls[0]) == {}
+    first, *others = calls
+    offset = first["rows"][0]["_offset"]
+    assert found(*others)["lost"][0] == len(first["rows"])
+    assert found(*calls, {**first, "key": "other"})["doubled"][0] == len(first["rows"])
+    changed = {**first, "rows": [{**first["rows"][0], "gamer_id": "x"}, *first["rows"][1:]]}
+    assert [one.what for one in found(changed, *others)["altered"][1]] == [f"t/0@{offset}"]
+    strange = {"key": "k", "rows": [{**first["rows"][0], "_offset": 999}]}
+    assert [one.what for one in found(*calls, strange)["phantom"][1]] == ["t/0@999"]
+    assert found(*others, {**first, "rows": first["rows"][:1]}, first)["altered"][0] == 1
