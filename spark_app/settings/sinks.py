@@ -21,7 +21,7 @@ from pydantic import (
 from spark_app.settings.connections import Section, without_secrets
 
 SinkName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-NAME = "name"  # in an address: the routing name of the table
+NAME, TABLE = "name", "table"  # in an address, or the name of a table: the routing name, and that in the lake
 
 
 class Auth(Section):
@@ -100,6 +100,28 @@ class Rest(Section):
         return self.body == "object" or bool(set(names_in(self.url)) - {NAME})
 
 
+class Postgres(Section):
+    """Tables of PostgreSQL, which are made at first use."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    dsn_file: str = Field(description="file with the connection string: postgresql://user:password@host/database")
+    namespace: str = Field("public", alias="schema", min_length=1, description="schema of the tables, which exists")
+    table: str = Field("{table}", description="name of a table; {name} is the routing name, {table} that in the lake")
+    timeout_s: PositiveFloat = Field(30.0, description="seconds for a connection, and for a statement")
+
+    @field_validator("table")
+    @classmethod
+    def _is_a_pattern(cls, value: str) -> str:
+        try:
+            names = {name for _, name, _, _ in Formatter().parse(value) if name is not None}
+        except ValueError as error:
+            raise ValueError(f"is no pattern: {error}") from None
+        if not value or names - {NAME, TABLE}:
+            raise ValueError("is a name, in which {name} and {table} may be")
+        return value
+
+
 def names_in(address: str) -> list[str]:
     """The names in braces."""
     return [name for _, name, _, _ in Formatter().parse(address) if name]
@@ -136,6 +158,7 @@ class SinkSettings(Section):
         "reject", description="what follows: its rows go to sink_rejects, or the sink waits for a person"
     )
     rest: Rest | None = Field(None, description="{url, method, headers, auth, body, ...} of an HTTP service")
+    postgres: Postgres | None = Field(None, description="{dsn_file, schema, table, timeout_s} of PostgreSQL")
     kind: str = Field("", description="a kind that is not built in: its entry point of the group protolake.sinks")
     options: dict[str, Any] = Field({}, description="settings of such a kind")
 
@@ -148,8 +171,8 @@ class SinkSettings(Section):
             raise ValueError('begin = "all" is for silver: of another table everything is sent at first')
         if self.order == "key" and is_silver and not self.key:
             raise ValueError('order = "key" needs key, the columns of it')
-        if sum(map(bool, (self.rest, self.kind))) != 1:
-            raise ValueError("set one of rest and kind: where its rows go")
+        if sum(map(bool, (self.rest, self.postgres, self.kind))) != 1:
+            raise ValueError("set exactly one of rest, postgres and kind: where its rows go")
         if self.options and not self.kind:
             raise ValueError("options are of a kind that is not built in")
         if self.rest and self.rest.needs_one_row and self.rows_per_call > 1:

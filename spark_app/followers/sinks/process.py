@@ -283,6 +283,10 @@ def sink_of(name: str, settings: SinkSettings) -> Sink:
     """
     if settings.rest is not None:
         return RestSink(name, settings.rest, settings.in_flight)
+    if settings.postgres is not None:
+        from spark_app.followers.sinks.postgres import PostgresSink  # loads psycopg, which no other kind needs
+
+        return PostgresSink(name, settings.postgres)
     return made_by(settings.kind)
 
 
