@@ -132,8 +132,7 @@ class ChangePlanner(Follower):
             sums = pa.table({HASH: [hashlib.sha256(np.sort(_hashes(rows).to_numpy()).tobytes()).hexdigest()]})
             if before is not None and before.equals(sums):
                 return None
-            whole = self._sink.model_copy(update={"rows_per_call": max(1, len(rows)), "order": "none"})
-            return replace(Part.of(whole, table, name, [], rows), replaces=True), sums
+            return replace(Part.of(self._sink, table, name, [], rows), replaces=True), sums
         now = rows.select(keys).append_column(HASH, _hashes(rows))
         before = self._sent.get(table, now.slice(0, 0))
         changed, gone = _differences(now, before, keys)

@@ -66,7 +66,7 @@ class OpenPlan:
     Attributes:
         rows: of each part, as they are in silver now, or as the plan has them.
         places: of each part: the row of the plan of each of these rows.
-        left: rows whose end is not in the ledger.
+        left: spans whose end is not in the ledger.
         is_whole: whether all its parts are loaded.
     """
 
@@ -77,7 +77,9 @@ class OpenPlan:
     is_whole: bool = False
 
     def call(self, key: str, part: int, start: int, stop: int) -> Call:
-        first, end = np.searchsorted(self.places[part], (start, stop))
+        first, end = start, stop
+        if len(self.places[part]) < len(self.plan.parts[part].rows):
+            first, end = np.searchsorted(self.places[part], (start, stop))
         own = self.plan.parts[part]
         rows = self.rows[part].slice(first, end - first)
         return Call(key, own.table, own.name, rows, own.names, own.replaces)
@@ -129,7 +131,7 @@ class Delivery:
         self._open: list[OpenPlan] = []
         self._ready: asyncio.Queue[Span] = asyncio.Queue()
         self._lanes: dict[int, deque[Span]] = {}
-        self._lines: list[tuple[OpenPlan, Line]] = []
+        self._lines: list[tuple[OpenPlan, Line, bool]] = []  # and whether it is the last one of its span
         self._due = asyncio.Event()  # there is something to write at once
         self._written = asyncio.Event()
         self._down_wait_s = 0.0
@@ -187,11 +189,14 @@ class Delivery:
             opened.rows.append(rows)
             opened.places.append(places)
             own = [line for line in lines if line.part == number]
+            if part.replaces and not own:
+                spans.append(Span(opened, number, 0, len(part.rows), 0, FREE))
+                continue
             starts, lanes = part.starts, part.rows[LANE].to_numpy()
             for start, stop in itertools.pairwise(starts.tolist()):
                 for first, end, suspect in open_spans(start, stop, own) if own else [(start, stop, 0)]:
                     spans.append(Span(opened, number, first, end, suspect, int(lanes[start])))
-        opened.left, opened.is_whole = sum(span.stop - span.start for span in spans), True
+        opened.left, opened.is_whole = len(spans), True
         self._due.set()  # perhaps the ledger has the end of every row already
         for span in spans:
             if span.lane != FREE and span.lane in self._lanes:
@@ -213,14 +218,16 @@ class Delivery:
 
     async def _deliver(self, span: Span) -> None:
         start, suspect = span.start, span.suspect
-        while start < span.stop:
+        while True:
             stop = _next_stop(start, suspect, span.stop)
             ending = await self._call(span, start, stop)
             if ending == "divided":
                 suspect = stop
-            else:
-                start = stop
-                suspect = 0 if start >= suspect else suspect
+                continue
+            if stop == span.stop:
+                return
+            start = stop
+            suspect = 0 if start >= suspect else suspect
 
     async def _call(self, span: Span, start: int, stop: int) -> Ending:
         """Make a call until its end is known, and write that down."""
@@ -228,7 +235,7 @@ class Delivery:
         call = span.opened.call(self._key_of(plan, part, start, stop), span.part, start, stop)
         began, outcome, attempts = time.monotonic(), Outcome(call.key, "accepted"), 0
         counted = 0
-        while len(call.rows):
+        while len(call.rows) or call.replaces:
             attempts += 1
             outcome = await self._attempt(replace(call, attempt=attempts))
             if outcome.result not in ("retry", "unavailable"):
@@ -244,7 +251,7 @@ class Delivery:
             await asyncio.sleep(max(outcome.wait_s, _wait_s(counted)))
         gone = stop - start - len(call.rows)
         is_single = len(call.rows) == 1 or outcome.result == "retry"
-        ending: Ending = "gone" if not len(call.rows) else "accepted"
+        ending: Ending = "accepted" if len(call.rows) or call.replaces else "gone"
         if outcome.result != "accepted":
             ending = "rejected" if is_single else "divided"
         line = Line(
@@ -255,7 +262,7 @@ class Delivery:
             answer=one_line(outcome.answer[:LONGEST_ANSWER]) if ending != "accepted" else "",
             rejects=[_name(row) for row in call.objects] if ending == "rejected" else (),
         )
-        self._lines.append((span.opened, line))
+        self._lines.append((span.opened, line, stop == span.stop and ending != "divided"))
         if ending == "divided":
             await self._until_written()
         else:
@@ -320,9 +327,9 @@ class Delivery:
         """Write the lines there are; then the plans with no row left are done."""
         lines, self._lines = self._lines, []
         if lines:
-            await asyncio.to_thread(self._ledger.write, [line for _, line in lines])
-        for opened, line in lines:
-            opened.left -= line.stop - line.start if line.result != "divided" else 0
+            await asyncio.to_thread(self._ledger.write, [line for _, line, _ in lines])
+        for opened, _, is_last in lines:
+            opened.left -= is_last
         for opened in [one for one in self._open if not one.left and one.is_whole]:
             await asyncio.to_thread(self._done, opened.plan)
             self._open.remove(opened)

@@ -43,7 +43,11 @@ from spark_app.settings.sinks import SinkSettings
 TELL_EVERY_S, CLEAN_EVERY_S, POLL_S = 1.0, 30.0, 0.05
 AGAIN_S, LONGEST_AGAIN_S = 1.0, 60.0  # after a failure
 ENGINE = threading.Lock()  # one SQL engine judges the rows of all sinks
-PACING = {"max_wait_s", "in_flight", "calls_per_s", "attempts", "give_up", "begin"}  # change no call
+# Settings that change no call: a new value of one gives no call another key.
+PACING: Any = dict.fromkeys(("max_wait_s", "in_flight", "calls_per_s", "attempts", "give_up", "begin"), True) | {
+    "rest": {"timeout_s", "auth", "retry_on", "drop_on", "allow_private"},
+    "postgres": {"timeout_s", "dsn_file"},
+}
 
 
 class SinkProcess:
@@ -184,6 +188,7 @@ class OpenSink:
                 self._plan()
             self._tell()
             self._clean()
+        self._over.wait()
         self._told_at = self._cleaned_at = float("-inf")
         with contextlib.suppress(OSError, LeaseLost):
             self._tell()
@@ -192,15 +197,16 @@ class OpenSink:
     def _plan(self) -> None:
         self._manifests.look_again()
         newest = self._manifests.applied()
+        asked = state.requests(self._lake, self._name)
         with ENGINE:
+            for key, wanted in asked:
+                units = Units.since(self._lake, self._manifests, min(wanted.get("from", 1), self._runner.cursor) - 1)
+                self._planner.again(state.id_of(key), wanted, replace(units, upto=self._runner.cursor))
             self._runner.attempt()
         if self._runner.failed or self._runner.paused:
             return
         self._runner.flush()
-        for key, wanted in state.requests(self._lake, self._name):
-            units = Units.since(self._lake, self._manifests, min(wanted.get("from", 1), self._runner.cursor) - 1)
-            with ENGINE:
-                self._planner.again(state.id_of(key), wanted, replace(units, upto=self._runner.cursor))
+        for key, wanted in asked:
             self._resent = max(self._resent, wanted.get("upto", 0))
             self._lake.storage.delete(key)
         self._waiting.extend((plan.number, plan.rows, plan.at) for plan in self._planner.made)

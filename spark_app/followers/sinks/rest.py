@@ -10,6 +10,7 @@ import json
 import socket
 import ssl
 import time
+import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -140,8 +141,12 @@ class RestSink:
             connector = aiohttp.TCPConnector(
                 limit=self._in_flight, ssl=_tls(self._settings.auth, self._setting), resolver=resolver
             )
+            # Not `trust_env`, which asks for the proxy at each call, in another thread.
             self._session = aiohttp.ClientSession(
-                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=True, auto_decompress=False
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                proxy=_proxy(self._settings.url),
+                auto_decompress=False,
             )
         return self._session
 
@@ -236,6 +241,12 @@ def _refused(address: str) -> str:
     """
     found = ipaddress.ip_address(address.partition("%")[0])
     return "" if found.is_global else f"{address}, of the machine's own network: set allow_private = true to call it"
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy in the environment, if there is one."""
+    parts = urlsplit(url)
+    return None if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme)
 
 
 def _tls(auth: Auth, setting: str) -> ssl.SSLContext:

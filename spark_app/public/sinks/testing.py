@@ -74,7 +74,13 @@ async def _check(kind: Callable[[], Sink], options: Mapping[str, Any], read: Cal
 
 
 def _row(player: str, score: int | None, op: str = "") -> dict[str, Any]:
-    row = {"player": player, "score": score, "large": 2**64 - 1, "bet": decimal.Decimal("12.3400"), "at": TIME}
+    row: dict[str, Any] = {
+        "player": player,
+        "score": score,
+        "large": 2**64 - 1,
+        "bet": decimal.Decimal("12.3400"),
+        "at": TIME,
+    }
     row |= {"blob": b"\x00\xff", "tags": ["a", None], "home": {"city": None}}
     return row | ({OPERATION: op} if op else {})
 
