@@ -11,7 +11,6 @@ import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import pyarrow as pa
 
@@ -19,7 +18,7 @@ from spark_app.followers.events import spool
 from spark_app.followers.events.unit_events import unit_events
 from spark_app.followers.follower import Follower, Units
 from spark_app.lake.delta.durability import DurabilityMark
-from spark_app.lake.delta.spooled_table import TIME, SpooledTable
+from spark_app.lake.delta.spooled_table import TIME, Kept, SpooledTable
 from spark_app.lake.lake import Lake
 from spark_app.model.columns import Comments
 from spark_app.model.events import RUN_ID, Event, EventRow
@@ -68,8 +67,8 @@ class EventsTable(Follower):
         self._lake = lake
         self._layout = settings.layout
         self._app = f"{lake.identity()}/events"
-        more: Any = {"age": "happened_at", "keep_s": settings.events.keep_days * 86_400, "step": "events.commit"}
-        self._table = SpooledTable(lake, settings, synced, self._layout.events, SCHEMA, COMMENTS, **more)
+        kept = Kept(SCHEMA, COMMENTS, "happened_at", settings.events.keep_days)
+        self._table = SpooledTable(lake, settings, synced, self._layout.events, kept, step="events.commit")
         self._unit = 0  # the last one in the table
         self._moved: dict[str, int] = {}  # writer -> number of its last event in the table
 
@@ -80,7 +79,7 @@ class EventsTable(Follower):
             ContractError: its log needs what the app does not support.
         """
         self._moved.clear()
-        if not self._table.open():
+        if not self._table.begin():
             self._table.create([(self._app, newest)])
             if newest:
                 log.info("the table of events begins", table=self._table.name, after_unit=newest)

@@ -99,7 +99,7 @@ class Delivery:
     """
     Attributes:
         down: why the target takes no calls at the moment; "" = it does.
-        paused: why it waits for a person; "" = it does not. Others may set it, too.
+        paused: why it waits for a person; "" = it does not.
     """
 
     def __init__(
@@ -179,6 +179,10 @@ class Delivery:
             await self._flush()
             if isinstance(closing := self._sink.close(), Awaitable):
                 await closing
+
+    def pause(self, why: str) -> None:
+        """Make no further calls; "" = go on."""
+        self.paused = why
 
     async def _begin(self, plan: Plan, lines: Sequence[Line]) -> None:
         opened = OpenPlan(plan)
@@ -332,7 +336,7 @@ class Delivery:
             opened.left -= is_last
         for opened in [one for one in self._open if not one.left and one.is_whole]:
             await asyncio.to_thread(self._done, opened.plan)
-            self._open.remove(opened)
+            self._open = [one for one in self._open if one is not opened]
 
 
 def _next_stop(start: int, suspect: int, stop: int) -> int:

@@ -99,7 +99,8 @@ def check(lake: Lake, settings: Settings, name: str) -> Trial:
         ConfigurationError: they do not fit the tables.
     """
     sink, trial = settings.sinks[name], Trial()
-    sink_of(name, sink).open(sink.options)
+    target = sink_of(name, sink)
+    target.open(sink.options)
     if not sink.is_append:
         raise ConfigurationError(f"sinks.{name}: only a sink from silver can be tried on the past")
     rows, left = SilverRows(lake, settings, name, sink), MOST_CHECKED

@@ -256,11 +256,11 @@ class OpenSink:
         self._told_at = time.monotonic()
         waits_for = state.pause_of(self._lake, self._name)
         if waits_for is None and self._delivery.paused and self._is_pause_stored:
-            self._delivery.paused = ""
+            self._delivery.pause("")
         elif waits_for is None and self._delivery.paused:
             state.pause(self._lake, self._name, self._delivery.paused)
         elif waits_for is not None:
-            self._delivery.paused = waits_for or "a person has paused it"
+            self._delivery.pause(waits_for or "a person has paused it")
         self._is_pause_stored = bool(self._delivery.paused)
         delivery, counts = self._delivery, self._delivery.counts
         open_plans = [*list(self._waiting), *((number, *one) for number, one in list(self._begun.items()))]

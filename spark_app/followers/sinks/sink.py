@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import entry_points
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
@@ -112,7 +112,7 @@ def made_by(kind: str) -> Sink:
     Raises:
         ConfigurationError: there is no such entry point, or it cannot be loaded.
     """
-    found = {one.name: one for one in importlib.metadata.entry_points(group=GROUP)}
+    found = {one.name: one for one in entry_points(group=GROUP)}
     if kind not in found:
         hint = near(kind, found) if found else "no package with such kinds is installed"
         raise ConfigurationError(f"no package has a sink {kind} in its entry points of {GROUP}; {hint}")

@@ -12,16 +12,16 @@ import pyarrow as pa
 from spark_app.followers.follower import Follower, Units
 from spark_app.followers.sinks.ledger import ledger_folder, writer_of
 from spark_app.lake.delta.durability import DurabilityMark
-from spark_app.lake.delta.spooled_table import TIME, SpooledTable
+from spark_app.lake.delta.spooled_table import TIME, Kept, SpooledTable
 from spark_app.lake.lake import Lake
 from spark_app.lake.spool import Spool
 from spark_app.model.columns import Comments, Path
 from spark_app.settings.models import Settings
 
 MOST_LINES = 100_000  # of a commit
-KEEP_DAYS = 30
+KEEP_DAYS = 30.0
 COMMON = [("sink", pa.string()), ("number", pa.int64()), ("key", pa.string()), ("table", pa.string())]
-CALLS = pa.schema(
+CALL_SCHEMA = pa.schema(
     [
         *COMMON,
         ("unit", pa.int64()),
@@ -36,7 +36,9 @@ CALLS = pa.schema(
         ("at", TIME),
     ]
 )
-REJECTS = pa.schema([*COMMON, ("row", pa.string()), ("status", pa.int64()), ("answer", pa.string()), ("at", TIME)])
+REJECT_SCHEMA = pa.schema(
+    [*COMMON, ("row", pa.string()), ("status", pa.int64()), ("answer", pa.string()), ("at", TIME)]
+)
 OF_BOTH: dict[Path, str] = {
     ("sink",): "Name of the sink in the settings",
     ("number",): "Number of the call in the ledger of the sink",
@@ -67,6 +69,9 @@ REJECT_COMMENTS = Comments(
     }
 )
 
+CALLS = Kept(CALL_SCHEMA, CALL_COMMENTS, "at", KEEP_DAYS)
+REJECTS = Kept(REJECT_SCHEMA, REJECT_COMMENTS, "at", KEEP_DAYS)
+
 
 class SinkTables(Follower):
     """It follows no unit."""
@@ -79,10 +84,9 @@ class SinkTables(Follower):
         self._lake = lake
         self._identity = lake.identity()
         layout = settings.layout
-        more: Any = {"age": "at", "keep_s": KEEP_DAYS * 86_400.0, "step": "sink.tables"}
         self._tables = (
-            SpooledTable(lake, settings, synced, layout.sink_rejects, REJECTS, REJECT_COMMENTS, **more),
-            SpooledTable(lake, settings, synced, layout.sink_calls, CALLS, CALL_COMMENTS, **more),
+            SpooledTable(lake, settings, synced, layout.sink_rejects, REJECTS, step="sink.tables"),
+            SpooledTable(lake, settings, synced, layout.sink_calls, CALLS, step="sink.tables"),
         )
         self._is_open = False
 
@@ -103,7 +107,7 @@ class SinkTables(Follower):
 
     def _move(self, name: str, writer: str, spool: Spool) -> None:
         for table in self._tables if not self._is_open else ():
-            if not table.open():
+            if not table.begin():
                 table.create([(writer, 0)])
         self._is_open = True
         rejects, calls = self._tables
@@ -113,10 +117,10 @@ class SinkTables(Follower):
         known = max(after, rejects.transaction(writer))
         rows = [row for number, line in lines.items() if number > known for row in _rejects(name, number, line)]
         if rows:
-            rejects.commit(pa.Table.from_pylist(rows, REJECTS), [(writer, max(lines))])
+            rejects.commit(pa.Table.from_pylist(rows, REJECTS.schema), [(writer, max(lines))])
         if lines:
             found = [_call(name, number, line) for number, line in lines.items()]
-            calls.commit(pa.Table.from_pylist(found, CALLS), [(writer, max(lines))])
+            calls.commit(pa.Table.from_pylist(found, CALLS.schema), [(writer, max(lines))])
 
     def flush(self) -> None:
         for table in self._tables if self._is_open else ():

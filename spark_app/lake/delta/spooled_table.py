@@ -7,6 +7,7 @@ import datetime
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
@@ -25,6 +26,19 @@ EXPIRE_EVERY_S = 3600.0
 TIME = pa.timestamp("us", tz="UTC")
 
 
+@dataclass(frozen=True)
+class Kept:
+    """
+    Attributes:
+        age: the column with the time of a row, which is removed so many days later.
+    """
+
+    schema: pa.Schema
+    comments: Comments
+    age: str
+    days: float
+
+
 class SpooledTable:
     """The app alone writes it.
 
@@ -32,30 +46,14 @@ class SpooledTable:
         name: of the table.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        settings: Settings,
-        synced: DurabilityMark,
-        name: str,
-        schema: pa.Schema,
-        comments: Comments,
-        *,
-        age: str,
-        keep_s: float,
-        step: str,
-    ):
+    def __init__(self, lake: Lake, settings: Settings, synced: DurabilityMark, name: str, kept: Kept, *, step: str):
         """
         Args:
-            age: the column with the time of a row, which is removed `keep_s` seconds later.
             step: of the commits, one of `failpoints.STEPS`.
         """
         self.name = name
         self._lake = lake
-        self._schema = schema
-        self._comments = comments
-        self._age = age
-        self._keep_s = keep_s
+        self._kept = kept
         self._step = step
         self._synced = synced
         self._handles = Tables(lake, settings.lake, settings.layout)
@@ -63,7 +61,7 @@ class SpooledTable:
         self._compression = settings.lake.compression
         self._next_expiry = 0.0
 
-    def open(self) -> bool:
+    def begin(self) -> bool:
         """Open the table anew; False if it does not exist.
 
         Raises:
@@ -81,7 +79,7 @@ class SpooledTable:
         """Begin the table, without rows."""
         self._synced.forget(self.name)
         with failpoints.around(self._step):
-            self._handles.begin_by_rows(self.name, self._schema, [], transactions, self._comments)
+            self._handles.begin_by_rows(self.name, self._kept.schema, [], transactions, self._kept.comments)
 
     def transaction(self, app: str) -> int:
         """The number that a transaction of the table has; 0 without it."""
@@ -127,8 +125,8 @@ class SpooledTable:
         self._next_expiry = time.monotonic() + EXPIRE_EVERY_S
         table = self._handles.get(self.name)
         actions = table.get_add_actions(flatten=True) if table is not None else None
-        if actions is None or f"max.{self._age}" not in actions.schema.names:
+        if actions is None or f"max.{self._kept.age}" not in actions.schema.names:
             return []
-        oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=self._keep_s)
-        newest = zip(actions["path"].to_pylist(), actions[f"max.{self._age}"].to_pylist(), strict=True)
+        oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=self._kept.days)
+        newest = zip(actions["path"].to_pylist(), actions[f"max.{self._kept.age}"].to_pylist(), strict=True)
         return [path for path, at in newest if at is not None and at < oldest]
