@@ -215,8 +215,10 @@ class Stack:
         page = Program("page", [sys.executable, "-m", "spark_app", "page", *settings], self._for_page(app), grace=2.0)
         sender = Program("producer", [sys.executable, "-m", "producer", "run"], producer, grace=2.0)
         servers = [server.program() for server in self._all_servers()]
-        pages = [page] if self.options.page else []
-        return [*servers, spark, *pages, *([sender] if self.options.producer else [])]
+        deliver = Program("deliver", [sys.executable, "-m", "spark_app", "deliver", *settings], app, grace=15.0)
+        beside = [deliver] if config.load(self.options.settings).sinks else []
+        beside += [page] if self.options.page else []
+        return [*servers, spark, *beside, *([sender] if self.options.producer else [])]
 
     def _for_page(self, app: dict[str, str]) -> dict[str, str]:
         port = self.options.page_port

@@ -165,7 +165,7 @@ def make_folders(lake: Lake) -> None:
 
     try:
         lake.local_state.create_folders(lake.page)
-        lake.storage.create_folders(lake.requests, spool.folder(lake, WRITER))
+        lake.storage.create_folders(lake.requests, lake.sinks, spool.folder(lake, WRITER))
         PageFiles(lake).token()
     except OSError as error:
         if is_full(error):
