@@ -55,7 +55,8 @@ class Target:
     def up(self) -> Target:
         started = threading.Event()
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._serve, args=(self._loop, started), daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, args=(self._loop, started), daemon=True)
+        self._thread.start()
         assert started.wait(30)
         return self
 
@@ -63,6 +64,8 @@ class Target:
         if self._loop is not None and self._runner is not None:
             asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(30)
             self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(30)
+            self._loop.close()
             self._loop = None
 
     def _serve(self, loop: asyncio.AbstractEventLoop, started: threading.Event) -> None:

@@ -6,7 +6,6 @@ import itertools
 import json
 from collections import defaultdict
 from dataclasses import dataclass, field
-from posixpath import basename
 from typing import Any
 
 import pyarrow as pa
@@ -33,11 +32,7 @@ BODIES = 3
 
 def states(lake: Lake, settings: Settings) -> dict[str, dict[str, Any]]:
     """Sink -> what its process has last said of it; "waits" if that never was. Also those that left the settings."""
-    there = [basename(key) for key in lake.storage.list(lake.sinks)]
-    return {
-        name: {"state": "waits", "reason": "", **state.read(lake, name)}
-        for name in dict.fromkeys([*settings.sinks, *there])
-    }
+    return {name: {"state": "waits", "reason": ""} for name in settings.sinks} | state.read_all(lake)
 
 
 def send_from(lake: Lake, name: str, unit: int) -> str:

@@ -25,6 +25,12 @@ def read(lake: Lake, name: str) -> dict[str, Any]:
     return read_json(lake.storage, f"{lake.sink(name)}/state.json") or {}
 
 
+def read_all(lake: Lake) -> dict[str, dict[str, Any]]:
+    """Sink -> what its process has last said, of those whose process ever ran."""
+    found = {basename(key): read(lake, basename(key)) for key in lake.storage.list(lake.sinks)}
+    return {name: said for name, said in found.items() if said}
+
+
 def tell(lake: Lake, name: str, found: Mapping[str, Any]) -> None:
     found = {**found, "at": int(time.time() * 1e6), "pid": os.getpid()}
     write_quickly(lake.storage, f"{lake.sink(name)}/state.json", found, None)

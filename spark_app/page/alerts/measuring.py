@@ -41,6 +41,10 @@ PLAIN: Mapping[str, Of] = {
     "starts": lambda r: r.number("starts"),
     "bumps": lambda r: r.number("bumps"),
     "free_bytes": lambda r: r.free,
+    "sink_age_s": lambda r: r.sink_age_s,
+    "sink_waiting": lambda r: sum(r.each("sinks", "waiting").values()),
+    "sink_rejected": lambda r: sum(r.each("sinks", "rejected").values()),
+    "sinks_stopped": lambda r: sum(one.get("state") in ("failed", "paused") for one in r.objects("sinks").values()),
     "follower_lag": lambda r: max(r.each("followers", "lag").values(), default=None),
 }
 OVER_A_MINUTE = ("quarantine_rate",)

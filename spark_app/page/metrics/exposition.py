@@ -25,7 +25,7 @@ from spark_app.page.metrics.reading import STATES, Reading
 
 MOST_TABLES = 200
 MOST_EXPECTATIONS = 200
-MOST_NAMES = 60  # of causes, followers and reference tables
+MOST_NAMES = 60  # of causes, followers, sinks and reference tables
 OTHER = "other"
 
 Value = Callable[[Reading], float | None]
@@ -125,6 +125,9 @@ class LakeCollector(Collector):
         quarantined = reading.counts("quarantined")
         yield self._of(quarantined, "quarantined_records", "records that went to quarantine", "cause", counts=True)
         yield self._of(reading.each("followers", "lag"), "follower_lag_units", "units behind", "follower")
+        yield self._of(reading.each("sinks", "waiting"), "sink_waiting_rows", "rows that wait for their call", "sink")
+        rejected = reading.each("sinks", "rejected")
+        yield self._of(rejected, "sink_rejected_rows", "rows that a target has refused", "sink", counts=True)
         yield self._of(reading.each("references", "rows"), "reference_rows", "rows of reference tables", "reference")
 
     def _of_tables(self, reading: Reading) -> Iterator[Metric]:

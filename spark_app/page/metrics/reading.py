@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+from spark_app.followers.sinks import state
 from spark_app.lake.files.disk import free_bytes
 from spark_app.lake.files.state_files import read_json
 from spark_app.lake.lake import Lake
@@ -72,6 +73,12 @@ class Reading:
         """Name -> number in the part of that name, of an object of objects."""
         found = {name: _number(one.get(part)) for name, one in self.objects(key).items() if isinstance(one, dict)}
         return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def sink_age_s(self) -> float:
+        """Seconds for which the oldest row waits for a sink."""
+        since = [self.moment - at / 1e6 for at in self.each("sinks", "waits_since").values()]
+        return max(since, default=0.0)
 
     @cached_property
     def status_age_s(self) -> float | None:
@@ -145,10 +152,10 @@ def read(lake: Lake, moment: float, before: Reading | None = None) -> Reading:
         moment: seconds since 1970.
         before: an earlier reading of the same lake.
     """
-    units = lake.units()
-    return Reading(
-        read_json(lake.storage, lake.status), moment, units[-1] if units else None, free_bytes(lake.root), before
-    )
+    units, status, sinks = lake.units(), read_json(lake.storage, lake.status), state.read_all(lake)
+    if sinks:  # of another process than the app's
+        status = {**(status or {}), "sinks": sinks}
+    return Reading(status, moment, units[-1] if units else None, free_bytes(lake.root), before)
 
 
 def _number(value: Any) -> float | None:

@@ -160,6 +160,10 @@ def _troubles(context: PageContext) -> list[str]:
         found.append(one_line(f"The file {file} cannot be ingested: {why}"))
     for gold, why in sorted(reading.objects("gold_failed").items()):
         found.append(f"{gold} failed, and is recomputed later: {why}")
+    for name, sink in sorted(reading.objects("sinks").items()):
+        if isinstance(sink, dict) and sink.get("state") in ("failed", "paused", "down"):
+            text = f"The sink {name} is {sink['state']}, and {sink.get('waiting', 0):,} rows wait"
+            found.append(one_line(f"{text}: {sink.get('reason', '')}"))
     return found
 
 

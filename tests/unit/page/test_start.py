@@ -47,7 +47,14 @@ def test_prepare_makes_what_a_page_writes_to_and_prints_nothing(tmp_path: Path) 
     done = protolake("page", "--prepare", "--lake", str(lake.root))
     assert (done.returncode, done.stdout, done.stderr) == (ExitCode.DONE, "", "")
     made = {str(path.relative_to(lake.root)): stat.S_IMODE(path.stat().st_mode) for path in lake.root.rglob("*")}
-    folders = ("_protolake", "_protolake/page", "_protolake/requests", "_protolake/spool", "_protolake/spool/page")
+    folders = (
+        "_protolake",
+        "_protolake/page",
+        "_protolake/requests",
+        "_protolake/sinks",
+        "_protolake/spool",
+        "_protolake/spool/page",
+    )
     assert made == dict.fromkeys(folders, 0o750) | {"_protolake/page/token": 0o600}
     token = PageFiles(lake).token()
     assert protolake("page", "--prepare", "--lake", str(lake.root)).returncode == ExitCode.DONE
