@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import email.utils
+import errno
 import ipaddress
 import json
 import socket
@@ -215,7 +216,7 @@ class _Resolver(AbstractResolver):
         found = await self._resolver.resolve(host, port, family)
         for one in found:
             if not self._allow_private and (refused := _refused(one["host"])):
-                raise OSError(f"{host} is {refused}")
+                raise OSError(errno.EACCES, f"{host} is {refused}")
         return found
 
     async def close(self) -> None:
