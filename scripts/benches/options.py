@@ -91,6 +91,11 @@ ENTRIES = {
         "tables by SQL: a folded one beside the same by settings, one over all games, and a board",
         (targets.FOLDED, targets.FOLDED_HISTORY, targets.UNIFIED, targets.BOARD),
     ),
+    "rest": Entry(
+        "scripts.benches.rest",
+        "delivery to a REST service: rows/s and CPU of a call, beside the same client alone",
+        (targets.REST_CLIENT, targets.REST_IDEAL, targets.REST_RATE, targets.REST_CALL),
+    ),
     "starts": Entry(
         "scripts.benches.starts",
         "the app's start to its first unit, and the gap at a schema bump",
@@ -194,6 +199,7 @@ def _parser() -> argparse.ArgumentParser:
         "expectations": _add_expectations,
         "gold": _add_gold,
         "sql": _add_sql,
+        "rest": _add_rest,
         "starts": _add_starts,
         "trigger": _add_trigger,
         "waiting": _add_waiting,
@@ -289,6 +295,10 @@ def _add_sql(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--history", "records in silver before the first interval, once and 10 times as many", 200_000)
     _add(parser, "--gamers", "gamers", 100_000)
     _add(parser, "--rounds", "measured intervals, after two warm-up intervals", 5)
+
+
+def _add_rest(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--rounds", "runs of each size, client and sink in turn", 3)
 
 
 def _add_starts(parser: argparse.ArgumentParser) -> None:

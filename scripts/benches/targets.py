@@ -134,3 +134,8 @@ RULES = {
     for kind, limit in (("flat", 1.1), ("rich", 1.03))
 }
 RULES_BY_TABLES = Target("CPU of the whole pass, three rules / no rules, flat: 200 tables minus 7", 0.1)
+
+REST_CLIENT = _at_least("rows/s, sink / the same client alone, the worst of all sizes", 0.95)
+REST_IDEAL = _at_least("rows/s up to 16 in flight / in flight x rows / latency, the worst", 0.75)
+REST_RATE = _at_least("rows/s of 10 rows a call, 64 in flight", 10_000)
+REST_CALL = Target("milliseconds of CPU of a call of 10 rows", 0.6)
