@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.sql_tables.files import files_of, read
+from spark_app.followers.sinks.process import sink_of
 from spark_app.lake.lake import Lake
 from spark_app.model.catalog import Catalog
 from spark_app.model.columns import field_of
@@ -51,6 +52,11 @@ def find_faults(settings: Settings, live: bool = False) -> list[str]:
         for file in files_of(settings.tables.sql):
             with _noted(found, f"tables.sql: {file}"):
                 read(file)
+        for name, sink in settings.sinks.items():
+            with _noted(found):
+                target = sink_of(name, sink)
+                target.open(sink.options)
+                columns_in_expression(f"sinks.{name}.where", sink.where or "true")
         with _noted(found):
             client_options(settings.kafka)
         with _noted(found):

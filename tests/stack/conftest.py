@@ -42,7 +42,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     shutil.copytree(ROOT / "spark_app", source / "spark_app", ignore=shutil.ignore_patterns("__pycache__"))
     uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))

@@ -24,6 +24,19 @@ def test_the_command_runs_without_the_clone(installed: Path, tmp_path: Path) -> 
     assert (done.stdout, done.returncode) == (f"protolake {version}\n", 0), done.stderr
 
 
+def test_a_kind_of_sink_of_another_package_finds_the_protocol(installed: Path, tmp_path: Path) -> None:
+    example = ROOT / "docs" / "examples" / "sinks"
+    code = """if True:
+        import json, sqlite3
+        from protolake.sinks.testing import check
+        from sqlite_sink import SqliteSink
+        rows = lambda: [json.loads(row) for [row] in sqlite3.connect("rows.db").execute("SELECT row FROM rows")]
+        check(SqliteSink, {"path": "rows.db"}, rows)"""
+    path = f"{installed}:{example}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": path}, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_the_page_of_the_wheel_has_its_views(installed: Path, tmp_path: Path) -> None:
     lake, here = Lake(tmp_path / "lake"), tmp_path / "here"
     make_folders(lake)

@@ -269,6 +269,8 @@ class OpenSink:
         done = {name: self._before.get(name, 0) + value for name, value in vars(counts).items()}
         found = {
             "state": now,
+            "from": self._sink.source,
+            "tables": list(self._sink.tables),
             "reason": delivery.paused or failed or delivery.down,
             "planned": self._runner.cursor,
             "waiting": sum(rows for _, rows, _ in open_plans),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -46,7 +46,7 @@ MOST_TABLES = 12  # that the graph shows; the list below it has all
 STAYS_S = 30.0
 LATE_S = 60.0
 BEND = 1.5  # column of the bends
-COLUMN = {"topic": 0, "bronze": 1, "silver": 2, "gold": 3}
+COLUMN = {"topic": 0, "bronze": 1, "silver": 2, "gold": 3, "sink": 4}
 WIDE, HIGH = 300, 70  # of a node and the space around it, in pixels
 NODE = (232, 58)
 MARGIN = 8
@@ -160,8 +160,8 @@ def _troubles(context: PageContext) -> list[str]:
         found.append(one_line(f"The file {file} cannot be ingested: {why}"))
     for gold, why in sorted(reading.objects("gold_failed").items()):
         found.append(f"{gold} failed, and is recomputed later: {why}")
-    for name, sink in sorted(reading.objects("sinks").items()):
-        if isinstance(sink, dict) and sink.get("state") in ("failed", "paused", "down"):
+    for name, sink in _sinks(reading).items():
+        if sink.get("state") in ("failed", "paused", "down"):
             text = f"The sink {name} is {sink['state']}, and {sink.get('waiting', 0):,} rows wait"
             found.append(one_line(f"{text}: {sink.get('reason', '')}"))
     return found
@@ -222,7 +222,13 @@ def flow_graph(observed: Observations, topics: Sequence[str], layout: TableNames
     edges += [(f"to {node.key}", node.key) for node in targets]
     edges += [(f"silver/{name}", f"gold/{name}") for name in shown]
     edges += list(pairwise(("bronze", *(node.key for node in below))))
-    return FlowGraph((_topic(observed, topics, row), bronze, *below, *targets, *gold), tuple(bends), tuple(edges))
+    sinks = [_sink(name, sink, number) for number, (name, sink) in enumerate(_sinks(reading).items())]
+    for node, sink in zip(sinks, _sinks(reading).values(), strict=True):
+        layer = str(sink.get("from", "")).partition(".")[0]  # a table by SQL is not drawn
+        chosen = [name for name in shown if name in (sink.get("tables") or shown)]
+        edges += [(f"{layer}/{name}", node.key) for name in chosen if layer in ("silver", "gold")]
+    nodes = (_topic(observed, topics, row), bronze, *below, *targets, *gold, *sinks)
+    return FlowGraph(nodes, tuple(bends), tuple(edges))
 
 
 class ShownTables:
@@ -297,6 +303,19 @@ def _gold(reading: Reading, layout: TableNames, name: str, row: int) -> Node:
     lines = (f"{amount(reading.each('tables', 'gold').get(name))} rows", state)
     colour = "bad" if state == "failed" else "good"
     return Node(f"gold/{name}", table, lines, colour, COLUMN["gold"], row, f"/tables/{table}")
+
+
+def _sinks(reading: Reading) -> dict[str, dict[str, Any]]:
+    return {name: sink for name, sink in sorted(reading.objects("sinks").items()) if isinstance(sink, dict)}
+
+
+def _sink(name: str, sink: Mapping[str, Any], row: int) -> Node:
+    waiting, rejected = amount(sink.get("waiting")), sink.get("rejected")
+    lines = (f"{amount(sink.get('accepted'))} rows sent · {waiting} wait", str(sink.get("state")))
+    if rejected:
+        lines = (lines[0], f"{lines[1]} · {amount(rejected)} rejected")
+    colour = {"running": "warn" if rejected else "good", "down": "warn"}.get(str(sink.get("state")), "bad")
+    return Node(f"sink/{name}", f"sink {name}", lines, colour, COLUMN["sink"], row)
 
 
 def _asides(reading: Reading, layout: TableNames) -> list[Node]:

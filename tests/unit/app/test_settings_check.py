@@ -44,6 +44,17 @@ MISTAKES = {
         '[gold.tables.a]\nwhere = "bet >"\naggregates = { n = { function = "count" } }',
         ["gold.tables.a.where: is not one SQL expression"],
     ),
+    "sink": (
+        "[sinks.a]\nwhere = 'bet >'\nrest = { url = 'http://x/' }\n"
+        "[sinks.b.rest]\nurl = 'http://10.0.0.1/'\n[sinks.c]\nkind = 'none'\n"
+        "[sinks.d.rest]\nurl = 'https://x/'\nauth = { bearer_file = '/none' }",
+        [
+            "sinks.a.where: is not one SQL expression",
+            "sinks.b.rest.url: http://10.0.0.1/ is 10.0.0.1, of the machine's own network",
+            "no package has a sink none",
+            "sinks.d.rest.auth.bearer_file: cannot read /none",
+        ],
+    ),
     "webhook": ('[alerts]\nwebhook_file = "/none"', ["alerts.webhook_file: cannot read /none"]),
     "registry": ('[registry]\nusername = "u"\npassword_file = "/none"', ["registry.password_file: cannot read /none"]),
     "brokers": (
