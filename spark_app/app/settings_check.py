@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.sql_tables.files import files_of, read
-from spark_app.followers.sinks.process import sink_of
 from spark_app.lake.lake import Lake
 from spark_app.model.catalog import Catalog
 from spark_app.model.columns import field_of
@@ -33,7 +32,9 @@ from spark_app.units.driver.open_lake import OpenLake
 
 def find_faults(settings: Settings, live: bool = False) -> list[str]:
     """A line per fault, which begins with the setting."""
-    from spark_app.page.alerts.alarm import Alarm  # the app, which has `field_faults` from here, needs no page
+    # The app, which has `field_faults` from here, needs no sinks and no page.
+    from spark_app.followers.sinks.process import sink_of
+    from spark_app.page.alerts.alarm import Alarm
     from spark_app.page.files import PageFiles
 
     found: list[str] = []
@@ -54,7 +55,7 @@ def find_faults(settings: Settings, live: bool = False) -> list[str]:
                 read(file)
         for name, sink in settings.sinks.items():
             with _noted(found):
-                target = sink_of(name, sink)
+                target = sink_of(name, settings, lake)
                 target.open(sink.options)
                 columns_in_expression(f"sinks.{name}.where", sink.where or "true")
         with _noted(found):

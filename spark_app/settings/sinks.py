@@ -22,6 +22,7 @@ from spark_app.settings.connections import Section, without_secrets
 
 SinkName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 NAME, TABLE = "name", "table"  # in an address, or the name of a table: the routing name, and that in the lake
+MOST_OF_KAFKA = 100  # calls that wait for their turn
 
 
 class Auth(Section):
@@ -122,6 +123,56 @@ class Postgres(Section):
         return value
 
 
+class KafkaTarget(Section):
+    """Records of a topic: framed Protobuf, by transactions."""
+
+    topic: str = Field(description="topic; {name} is the routing name")
+    schema_: str = Field(
+        "generate",
+        alias="schema",
+        min_length=1,
+        description="generate = made of the table, registered as <topic>-value; or SUBJECT or SUBJECT:VERSION",
+    )
+    message: str = Field("", description="full name of the message, if the schema has several")
+    key_column: str = Field("", description="column whose value is the key of a record; empty = records have no key")
+    headers: bool = Field(True, description="whether a record has its call, table and coordinates as headers")
+    partitioner: Literal[
+        "random", "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"
+    ] = Field("murmur2_random", description="how a key chooses a partition; the default is that of Java")
+    brokers: str = Field("", description="bootstrap servers; empty = those of [kafka], whose login counts for both")
+    registry_url: str = Field(
+        "", description="schema registry; empty = that of [registry], whose login counts for both"
+    )
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    @field_validator("topic")
+    @classmethod
+    def _is_a_topic(cls, value: str) -> str:
+        try:
+            wrong = set(names_in(value)) - {NAME}
+        except ValueError as error:
+            raise ValueError(f"is no topic: {error}") from None
+        if wrong or not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", value.replace("{name}", "n")):
+            raise ValueError("is no topic: it has letters, digits, . _ - and {name}")
+        return value
+
+    @field_validator("registry_url")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        if value and not value.startswith(("http://", "https://")):
+            raise ValueError("must begin with http:// or https://")
+        return without_secrets(value, "registry.username and registry.password_file, or registry.token_file")
+
+    @property
+    def subject(self) -> tuple[str, str]:
+        """(subject, its version) of the schema; both empty if it is generated."""
+        if self.schema_ == "generate":
+            return "", ""
+        subject, _, version = self.schema_.rpartition(":")
+        return (subject, version) if subject and version.isdecimal() else (self.schema_, "latest")
+
+
 def names_in(address: str) -> list[str]:
     """The names in braces."""
     return [name for _, name, _, _ in Formatter().parse(address) if name]
@@ -159,6 +210,7 @@ class SinkSettings(Section):
     )
     rest: Rest | None = Field(None, description="{url, method, headers, auth, body, ...} of an HTTP service")
     postgres: Postgres | None = Field(None, description="{dsn_file, schema, table, timeout_s} of PostgreSQL")
+    kafka: KafkaTarget | None = Field(None, description="{topic, schema, key_column, headers, ...} of Kafka records")
     kind: str = Field("", description="a kind that is not built in: its entry point of the group protolake.sinks")
     options: dict[str, Any] = Field({}, description="settings of such a kind")
 
@@ -171,8 +223,10 @@ class SinkSettings(Section):
             raise ValueError('begin = "all" is for silver: of another table everything is sent at first')
         if self.order == "key" and is_silver and not self.key:
             raise ValueError('order = "key" needs key, the columns of it')
-        if sum(map(bool, (self.rest, self.postgres, self.kind))) != 1:
-            raise ValueError("set exactly one of rest, postgres and kind: where its rows go")
+        if sum(map(bool, (self.rest, self.kafka, self.postgres, self.kind))) != 1:
+            raise ValueError("set exactly one of rest, kafka, postgres and kind: where its rows go")
+        if self.kafka and self.in_flight > MOST_OF_KAFKA:
+            raise ValueError(f"kafka: in_flight is at most {MOST_OF_KAFKA}: its calls are made one after another")
         if self.options and not self.kind:
             raise ValueError("options are of a kind that is not built in")
         if self.rest and self.rest.needs_one_row and self.rows_per_call > 1:

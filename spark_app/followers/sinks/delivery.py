@@ -27,13 +27,14 @@ from spark_app.followers.sinks.json_rows import to_json
 from spark_app.followers.sinks.ledger import Ending, Ledger, Line, open_spans
 from spark_app.followers.sinks.plan import FREE, LANE, Part, Plan
 from spark_app.followers.sinks.sink import OPERATION, Call, Outcome, Sink
-from spark_app.model.errors import last_message_line
+from spark_app.model.errors import LeaseLost, last_message_line
 from spark_app.model.record_schemas import LINEAGE_COORDINATES
 from spark_app.model.text import one_line
 from spark_app.settings.sinks import SinkSettings
 
 POLL_S = 0.1  # between two looks for a plan
 WRITE_EVERY_S = 0.2
+MOST_UNWRITTEN = 100  # calls whose end is not in the ledger, of a sink that keeps their keys until they are in it
 GRACE_S = 10.0  # at the end, for the answers of calls that were made
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 30.0
 MOST_LOADED = 300_000  # rows in memory: one call that is repeated for long holds up none of the others
@@ -127,11 +128,13 @@ class Delivery:
         self._load = load
         self._done = done
         self._is_async = inspect.iscoroutinefunction(sink.send)
+        self._forget = getattr(sink, "forget", None)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sink")  # of one that is not
         self._open: list[OpenPlan] = []
         self._ready: asyncio.Queue[Span] = asyncio.Queue()
         self._lanes: dict[int, deque[Span]] = {}
         self._lines: list[tuple[OpenPlan, Line, bool]] = []  # and whether it is the last one of its span
+        self._unwritten = 0  # lines that are not in the ledger
         self._due = asyncio.Event()  # there is something to write at once
         self._written = asyncio.Event()
         self._down_wait_s = 0.0
@@ -267,9 +270,11 @@ class Delivery:
             rejects=[_name(row) for row in call.objects] if ending == "rejected" else (),
         )
         self._lines.append((span.opened, line, stop == span.stop and ending != "divided"))
-        if ending == "divided":
+        self._unwritten += 1
+        is_full = self._forget is not None and self._unwritten >= MOST_UNWRITTEN
+        if ending == "divided" or is_full:
             await self._until_written()
-        else:
+        if ending != "divided":
             self.counts.gone += gone
             self.counts.accepted += len(call.rows) if ending == "accepted" else 0
             self.counts.rejected += len(call.rows) if ending == "rejected" else 0
@@ -300,6 +305,8 @@ class Delivery:
                 loop = asyncio.get_running_loop()
                 sent = await loop.run_in_executor(self._thread, self._sink.send, [call])
                 [outcome] = cast("Sequence[Outcome]", sent)
+        except LeaseLost:
+            raise
         except Exception as error:
             outcome = Outcome(call.key, "unavailable", answer=f"{type(error).__name__}: {last_message_line(error)}")
         finally:
@@ -332,6 +339,9 @@ class Delivery:
         lines, self._lines = self._lines, []
         if lines:
             await asyncio.to_thread(self._ledger.write, [line for _, line, _ in lines])
+            self._unwritten -= len(lines)
+            if self._forget is not None:
+                self._thread.submit(self._forget, [line.key for _, line, _ in lines])
         for opened, _, is_last in lines:
             opened.left -= is_last
         for opened in [one for one in self._open if not one.left and one.is_whole]:

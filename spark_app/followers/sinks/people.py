@@ -94,7 +94,7 @@ def check(lake: Lake, settings: Settings, name: str) -> Trial:
         ConfigurationError: they do not fit the tables.
     """
     sink, trial = settings.sinks[name], Trial()
-    target = sink_of(name, sink)
+    target = sink_of(name, settings, lake)
     target.open(sink.options)
     if not sink.is_append:
         raise ConfigurationError(f"sinks.{name}: only a sink from silver can be tried on the past")

@@ -28,7 +28,6 @@ from spark_app.followers.sinks.delivery import GRACE_S, Delivery
 from spark_app.followers.sinks.ledger import Ledger, Line, ledger_folder, writer_of
 from spark_app.followers.sinks.plan import CALL, LANE, Part, Plan, Plans
 from spark_app.followers.sinks.planner import UnitPlanner
-from spark_app.followers.sinks.rest import RestSink
 from spark_app.followers.sinks.silver_rows import ROW, SilverRows
 from spark_app.followers.sinks.sink import Sink, made_by
 from spark_app.lake.delta.manifest import Manifests
@@ -38,13 +37,13 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import LeaseLost, last_message_line
 from spark_app.model.log import log
 from spark_app.settings.models import Settings
-from spark_app.settings.sinks import SinkSettings
 
 TELL_EVERY_S, CLEAN_EVERY_S, POLL_S = 1.0, 30.0, 0.05
 AGAIN_S, LONGEST_AGAIN_S = 1.0, 60.0  # after a failure
 ENGINE = threading.Lock()  # one SQL engine judges the rows of all sinks
 # Settings that change no call: a new value of one gives no call another key.
 PACING: Any = dict.fromkeys(("max_wait_s", "in_flight", "calls_per_s", "attempts", "give_up", "begin"), True) | {
+    "kafka": {"brokers", "registry_url"},
     "rest": {"timeout_s", "auth", "retry_on", "drop_on", "allow_private"},
     "postgres": {"timeout_s", "dsn_file"},
 }
@@ -123,7 +122,7 @@ class OpenSink:
         self._tables = Tables(lake, settings.lake, settings.layout)
         self._rows = SilverRows(lake, settings, name, self._sink)
         self._manifests = Manifests(lake, settings.layout)
-        self._target = sink_of(name, self._sink)
+        self._target = sink_of(name, settings, lake)
         self._planner: UnitPlanner | ChangePlanner
         if self._sink.is_append:
             self._planner = UnitPlanner(name, self._sink, lake, self._folder, self._rows)
@@ -188,7 +187,7 @@ class OpenSink:
                 self._plan()
             self._tell()
             self._clean()
-        self._over.wait()
+        self._over.wait()  # the last calls get their lines before the last word
         self._told_at = self._cleaned_at = float("-inf")
         with contextlib.suppress(OSError, LeaseLost):
             self._tell()
@@ -284,18 +283,25 @@ class OpenSink:
             state.tell(self._lake, self._name, found)
 
 
-def sink_of(name: str, settings: SinkSettings) -> Sink:
+def sink_of(name: str, settings: Settings, lake: Lake) -> Sink:
     """
     Raises:
         ConfigurationError: there is no such kind.
     """
-    if settings.rest is not None:
-        return RestSink(name, settings.rest, settings.in_flight)
-    if settings.postgres is not None:
-        from spark_app.followers.sinks.postgres import PostgresSink  # loads psycopg, which no other kind needs
+    sink = settings.sinks[name]  # a kind loads a client that no other one needs
+    if sink.rest is not None:
+        from spark_app.followers.sinks.rest import RestSink
 
-        return PostgresSink(name, settings.postgres)
-    return made_by(settings.kind)
+        return RestSink(name, sink.rest, sink.in_flight)
+    if sink.kafka is not None:
+        from spark_app.followers.sinks.kafka import KafkaSink
+
+        return KafkaSink(name, settings, lake)
+    if sink.postgres is not None:
+        from spark_app.followers.sinks.postgres import PostgresSink
+
+        return PostgresSink(name, sink.postgres)
+    return made_by(sink.kind)
 
 
 def deliver(settings: Settings, accept_gap: bool = False, once: bool = False) -> None:

@@ -82,6 +82,9 @@ class Outcome:
 class Sink(Protocol):
     """A kind of sink. An object has one thread.
 
+    It may have a method `forget(keys)`: the ledger has the end of the calls with these keys now, so that they are never
+    repeated. At most 100 calls, and those in flight, are neither forgotten nor unanswered.
+
     Attributes:
         can_replace: whether it takes calls that replace a table, in one step for who reads the target.
     """
@@ -99,6 +102,7 @@ class Sink(Protocol):
         """Send calls, and return an outcome for each. An `async` method has `in_flight` runs at a time.
 
         Raises:
+            LeaseLost: another process sends for this sink; this one ends.
             Exception: all of the calls are unavailable.
         """
 

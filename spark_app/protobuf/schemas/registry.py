@@ -150,6 +150,39 @@ class Registry:
         remedy = f"set it to {server}/apis/ccompat/v7 for Apicurio, else to the address below which /subjects is"
         raise NoRegistry(f"it answers, but not as a schema registry ({self._clean(str(said))}): {remedy}")
 
+    def id_of(self, subject: str, version: str) -> int:
+        """The schema id of a version of a subject, which is a number or `latest`.
+
+        Raises:
+            SchemaNotFound, RegistryUnreachable
+        """
+        return self._id_in(self._get(f"subjects/{quote(subject, safe='')}/versions/{version}"))
+
+    def register(self, subject: str, text: str) -> int:
+        """The schema id of a text of Protobuf, which becomes the newest version of the subject if it is none yet.
+
+        Raises:
+            SchemaInvalid: it is not compatible with the newest version, or the registry refuses it.
+            RegistryUnreachable
+        """
+        schema, path = {"schemaType": "PROTOBUF", "schema": text}, quote(subject, safe="")
+        with suppress(SchemaNotFound):  # who may not register may use what others have
+            return self._id_in(self._get(f"subjects/{path}", schema))
+        with suppress(SchemaNotFound):  # the first version
+            said = self._get(f"compatibility/subjects/{path}/versions/latest", schema, verbose=True)
+            if isinstance(said, dict) and said.get("is_compatible") is False:
+                reasons = "; ".join(map(str, said.get("messages") or ["the registry does not say why"]))
+                raise SchemaInvalid(f"{subject}: not compatible with the newest version: {self._clean(reasons)}")
+        try:
+            return self._id_in(self._get(f"subjects/{path}/versions", schema))
+        except SchemaNotFound as error:
+            raise SchemaInvalid(f"{subject}: {error}") from None
+
+    def _id_in(self, response: Any) -> int:
+        if isinstance(response, dict) and isinstance(found := response.get("id"), int):
+            return found
+        raise RegistryUnreachable("the answer has no schema id")
+
     def versions_before(self, subject: str, version: int) -> Iterator[tuple[int, int]]:
         """(version, schema id) of the earlier versions of a subject of the context, the newest first.
 
@@ -226,9 +259,10 @@ class Registry:
         response = self._get(path, **query, **({} if form == "text" else {"format": form}))
         return self._call(partial(RegisteredSchema.from_dict, response))
 
-    def _get(self, path: str, **query: Any) -> Any:
+    def _get(self, path: str, value: Any = None, **query: Any) -> Any:
+        """`value` is posted."""
         with self._time_limit():
-            return self._call(partial(self._client.get, path, query))
+            return self._call(partial(self._client.get, path, query, value))
 
     def _call(self, request: Callable[[], T]) -> T:
         try:

@@ -20,6 +20,7 @@ from spark_app.settings import config
 from spark_app.settings.connections import RegistrySettings
 
 ACCEPT = "application/vnd.schemaregistry.v1+json, application/vnd.schemaregistry+json, application/json"
+CONTENT = "application/vnd.schemaregistry.v1+json"
 RETRIABLE = frozenset({408, 429, 500, 502, 503, 504})
 RETRY_S = 0.2
 TOKEN = re.compile(r"[!-~]+")  # with other characters a library rejects the header, in an error that has the token
@@ -121,42 +122,46 @@ class Client:
         """The number of connections that are open or being opened."""
         return sum(len(pool.connections) for _, pool in self._pools)
 
-    def get(self, path: str, query: dict[str, Any]) -> Any:
+    def get(self, path: str, query: dict[str, Any], value: Any = None) -> Any:
         """The JSON value of a successful response; None if its body is empty.
+
+        Args:
+            value: is sent with POST, perhaps several times; None = a GET.
 
         Raises:
             HttpError, TooLarge, TimeoutError, the errors of httpcore
             ValueError: the response is not that of a registry.
         """
+        body = None if value is None else json.dumps(value).encode()
         parameters = urlencode({key: str(value).lower() if value is True else value for key, value in query.items()})
         target = f"{path}?{parameters}" if parameters else path
         for url, pool in self._pools[:-1]:
             try:
-                return self._request(pool, f"{url}/{target}")
+                return self._request(pool, f"{url}/{target}", body)
             except HttpError as error:
                 if error.status not in RETRIABLE:
                     raise
             except http.FAILURES:
                 pass
         url, pool = self._pools[-1]
-        return self._request(pool, f"{url}/{target}")
+        return self._request(pool, f"{url}/{target}", body)
 
-    def _request(self, pool: httpcore.ConnectionPool, url: str) -> Any:
+    def _request(self, pool: httpcore.ConnectionPool, url: str, body: bytes | None) -> Any:
         try:
-            return self._send(pool, url)
+            return self._send(pool, url, body)
         except HttpError as error:
             if error.status not in RETRIABLE:
                 raise
         except http.FAILURES:
             pass
         time.sleep(random.uniform(0, RETRY_S))
-        return self._send(pool, url)
+        return self._send(pool, url, body)
 
-    def _send(self, pool: httpcore.ConnectionPool, url: str) -> Any:
+    def _send(self, pool: httpcore.ConnectionPool, url: str, body: bytes | None) -> Any:
         header = self._login.header
-        response = self._exchange(pool, url, header)
+        response = self._exchange(pool, url, header, body)
         if response.status in LOGIN_STATUS and self._login.renew() != header:
-            response = self._exchange(pool, url, self._login.header)
+            response = self._exchange(pool, url, self._login.header, body)
         if response.encoding != "identity":  # a compressed body could exceed the size limit once decompressed
             raise ValueError(f"the answer is encoded as {response.encoding[:20]}, which was not requested")
         if response.body is None and response.is_success:
@@ -170,10 +175,13 @@ class Client:
         except (ValueError, RecursionError):
             raise HttpError(response.status, _message(response.body)) from None
 
-    def _exchange(self, pool: httpcore.ConnectionPool, url: str, login: str) -> http.Answer:
+    def _exchange(self, pool: httpcore.ConnectionPool, url: str, login: str, body: bytes | None) -> http.Answer:
         headers = [("Accept", ACCEPT), ("Accept-Encoding", "identity")]
         headers += [("Authorization", login)] if login else []
-        return http.send(pool, "GET", url, headers, self._timeout_s, self._body_bytes)
+        if body is None:
+            return http.send(pool, "GET", url, headers, self._timeout_s, self._body_bytes)
+        headers.append(("Content-Type", CONTENT))
+        return http.send(pool, "POST", url, headers, self._timeout_s, self._body_bytes, body)
 
 
 def _message(body: bytes) -> str:
