@@ -110,12 +110,16 @@ def test_a_folder_of_files_reaches_a_service(
     folder = tmp_path / "files"
     folder.mkdir()
     own = sinks(target, events={"begin": "all", "rows_per_call": 10})
-    stage = new_stage(SOURCE__KIND="files", SOURCE__PATH=str(folder), SOURCE__SETTLE_S="0", SINKS=own)
+    stage = new_stage(SOURCE__KIND="files", SOURCE__PATH=str(folder), SOURCE__SETTLE_S="0.1", SINKS=own)
     stage.produce(10)  # registers the schema
-    for number in range(3):
-        write_parquet(folder / f"{number}.parquet", framed(100, 100 * number))
-        assert stage.run("--available-now") == 0
-        assert stage.command("deliver", "--available-now").returncode == 0
+    app, deliver = stage.start(), stage.spawn("deliver")
+    try:
+        for number in range(3):
+            write_parquet(folder / f"{number}.parquet", framed(100 * (number + 1), 100 * number))
+            wait_until(lambda count=100 * (number + 1): len(target.rows()) == count, "the rows of the file")
+    finally:
+        kill(deliver)
+        kill(app)
     rows: list[Row] = target.rows()
     assert len(rows) == 300
     assert len({(row["_topic"], row["_partition"], row["_offset"]) for row in rows}) == 300
