@@ -74,6 +74,7 @@ def test_rows_and_changes_reach_a_service_while_everything_is_killed(
         kill(deliver)
         kill(app)
     assert audit(stage, target, own, tmp_path, monkeypatch) == {}
+    assert stage.drain()[-1] == 0
     assert stage.verify() == {}
     table = pl.read_delta(str(calls))
     assert set(table.filter(pl.col("result") == "accepted")["key"]) == set(target.accepted)

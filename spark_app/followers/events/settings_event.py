@@ -56,7 +56,7 @@ def last_settings(lake: Lake) -> dict[str, Any]:
 
 
 def _flat(settings: Settings) -> dict[str, Any]:
-    flat = dict(_leaves("", settings.model_dump(mode="json")))
+    flat = dict(_leaves("", settings.model_dump(mode="json", by_alias=True)))
     for name in CONCEALED & flat.keys():
         flat[name] = flat[name] and hashlib.sha256(str(flat[name]).encode()).hexdigest()[:12]
     return flat
