@@ -44,6 +44,7 @@ def audit(stage: Stage, target: Target, sinks: str, folder: Path, monkeypatch: p
     return audit_sink(config.load(), "events", log).faults()
 
 
+@pytest.mark.nightly
 def test_rows_and_changes_reach_a_service_while_everything_is_killed(
     new_stage: Callable[..., Stage], target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,15 +88,17 @@ class SinkTables(Follower):
             SpooledTable(lake, settings, synced, layout.sink_rejects, REJECTS, step="sink.tables"),
             SpooledTable(lake, settings, synced, layout.sink_calls, CALLS, step="sink.tables"),
         )
+        self._has_sinks = bool(settings.sinks)
         self._is_open = False
 
     def begin(self, stored: int | None, newest: int) -> int:
         self._is_open = False
+        self._has_sinks = self._has_sinks or bool(self._lake.storage.list(self._lake.sinks))
         return newest
 
     def follow(self, units: Units) -> int:
         """Move the lines of all sinks."""
-        for key in self._lake.storage.list(self._lake.sinks):
+        for key in self._lake.storage.list(self._lake.sinks) if self._has_sinks else ():
             name = basename(key)
             spool = Spool(self._lake.storage, ledger_folder(self._lake.sink(name)))
             if spool.files():

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from spark_app.followers.sinks import state
+from spark_app.lake.cursors import SINK
 from spark_app.lake.files.disk import free_bytes
 from spark_app.lake.files.state_files import read_json
 from spark_app.lake.lake import Lake
@@ -152,8 +153,10 @@ def read(lake: Lake, moment: float, before: Reading | None = None) -> Reading:
         moment: seconds since 1970.
         before: an earlier reading of the same lake.
     """
-    units, status, sinks = lake.units(), read_json(lake.storage, lake.status), state.read_all(lake)
-    if sinks:  # of another process than the app's
+    units, status = lake.units(), read_json(lake.storage, lake.status)
+    followers = (status or {}).get("followers")
+    names = [str(name).removeprefix(SINK) for name in followers or () if str(name).startswith(SINK)]
+    if sinks := {name: said for name in names if (said := state.read(lake, name))}:  # of another process than the app's
         status = {**(status or {}), "sinks": sinks}
     return Reading(status, moment, units[-1] if units else None, free_bytes(lake.root), before)
 
