@@ -37,7 +37,7 @@ def deliver(
         raise typer.Exit(ExitCode.DONE)
     from spark_app.followers.sinks.process import deliver
 
-    deliver(loaded, accept_gap, available_now)
+    raise typer.Exit(ExitCode.DONE if deliver(loaded, accept_gap, available_now) else ExitCode.UNREACHABLE)
 
 
 def show_sinks(

@@ -74,6 +74,7 @@ class ChangePlanner(Follower):
         self._versions: dict[str, int] = {}
 
     def begin(self, stored: int | None, newest: int) -> int:
+        self.made.clear()
         found = read_durable(self._lake.storage, self._state) or {"round": 0, "tables": {}}
         self._round, self._rounds = found["round"], found["tables"]
         self._versions.clear()

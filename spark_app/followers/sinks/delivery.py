@@ -34,6 +34,7 @@ from spark_app.settings.sinks import SinkSettings
 
 POLL_S = 0.1  # between two looks for a plan
 WRITE_EVERY_S = 0.2
+IN_A_BUCKET_S = 1.0  # where each write costs money
 MOST_UNWRITTEN = 100  # calls whose end is not in the ledger, of a sink that keeps their keys until they are in it
 GRACE_S = 10.0  # at the end, for the answers of calls that were made
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 30.0
@@ -182,6 +183,7 @@ class Delivery:
             await self._flush()
             if isinstance(closing := self._sink.close(), Awaitable):
                 await closing
+            self._thread.shutdown(wait=False)
 
     def pause(self, why: str) -> None:
         """Make no further calls; "" = go on."""
@@ -328,7 +330,7 @@ class Delivery:
         """Write lines as they come, many at a time."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), WRITE_EVERY_S)
+                await asyncio.wait_for(self._due.wait(), WRITE_EVERY_S if self._ledger.is_local else IN_A_BUCKET_S)
             self._due.clear()
             written, self._written = self._written, asyncio.Event()
             await self._flush()

@@ -54,6 +54,7 @@ class Line:
 
 class Ledger:
     def __init__(self, lake: Lake, folder: str):
+        self.is_local = lake.storage.is_local
         self._lease = lake.lease
         self._spool = Spool(lake.storage, ledger_folder(folder))
         self._writing = threading.Lock()

@@ -59,7 +59,8 @@ class Part:
     ) -> Part:
         """The part with the calls that the settings ask for. The rows of a key that change follow one another, whatever
         the settings say: a target would end with an old one otherwise."""
-        lanes, keys = None, names or sink.key
+        named = {name.casefold() for name in (names or sink.key)}
+        lanes, keys = None, [name for name in rows.column_names if name.casefold() in named]
         if sink.order == "table":
             lanes = np.full(len(rows), zlib.crc32(table.encode()) >> 1)
         elif sink.order == "key" or names:

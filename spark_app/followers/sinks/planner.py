@@ -54,6 +54,7 @@ class UnitPlanner(Follower):
 
     def begin(self, stored: int | None, newest: int) -> int:
         """A new sink begins with the next unit, or with what silver has."""
+        self.made.clear()
         for number in self._plans.numbers():
             if stored is None or unit_of(number) > stored:
                 self._plans.forget(number)  # a crash came before the cursor was stored: nothing of it was sent

@@ -34,11 +34,12 @@ from spark_app.lake.delta.manifest import Manifests
 from spark_app.lake.delta.table_handles import Tables
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
-from spark_app.model.errors import LeaseLost, last_message_line
+from spark_app.model.errors import ConfigurationError, LeaseLost, last_message_line
 from spark_app.model.log import log
 from spark_app.settings.models import Settings
 
 TELL_EVERY_S, CLEAN_EVERY_S, POLL_S = 1.0, 30.0, 0.05
+IN_A_BUCKET_S = 5.0  # at least so long between two looks for units, each of which costs money
 AGAIN_S, LONGEST_AGAIN_S = 1.0, 60.0  # after a failure
 ENGINE = threading.Lock()  # one SQL engine judges the rows of all sinks
 # Settings that change no call: a new value of one gives no call another key.
@@ -50,7 +51,11 @@ PACING: Any = dict.fromkeys(("max_wait_s", "in_flight", "calls_per_s", "attempts
 
 
 class SinkProcess:
-    """One sink: it plans in a thread, and sends in another one."""
+    """One sink: it plans in a thread, and sends in another one.
+
+    Attributes:
+        failed: why it failed last; "" = it did not.
+    """
 
     def __init__(self, name: str, settings: Settings, accepted: int = 0, once: bool = False):
         """
@@ -59,6 +64,7 @@ class SinkProcess:
             once: end when all that there is now is delivered.
         """
         self.name = name
+        self.failed = ""
         self._settings = settings
         self._accepted = accepted
         self._once = once
@@ -88,9 +94,13 @@ class SinkProcess:
                 else:
                     log.info("a sink waits for the app, which makes the lake", sink=self.name)
             except Exception as error:
-                log.error("a sink failed, and tries again", sink=self.name, reason=last_message_line(error))
+                self.failed = last_message_line(error)
+                log.error("a sink failed", sink=self.name, reason=self.failed)
                 with contextlib.suppress(OSError):
-                    state.tell(lake, self.name, {"state": "failed", "reason": last_message_line(error)})
+                    told = state.read(lake, self.name)
+                    state.tell(lake, self.name, {**told, "state": "failed", "reason": self.failed})
+                if self._once:
+                    return
             finally:
                 lake.lease.release()
             wait_s = AGAIN_S if time.monotonic() - began > LONGEST_AGAIN_S else min(2 * wait_s, LONGEST_AGAIN_S)
@@ -137,13 +147,13 @@ class OpenSink:
         self._waiting: deque[tuple[str, int, int]] = deque()  # number, rows and time of the plans that are not begun
         self._begun: dict[str, tuple[int, int]] = {}  # number -> rows and time of those that are
         self._lines: dict[str, list[Line]] = {}  # what the ledger had of them at the start
-        self._delivered = 0
         self._is_current = False  # whether all units there are were planned
         self._before = state.read(lake, name)
         self._told: dict[str, Any] = {}
         self._told_at = self._cleaned_at = float("-inf")
         self._resent = self._before.get("resent", 0)
         self._is_pause_stored = False
+        self._failed = ""  # why it does not plan
         self._over = threading.Event()
 
     def run(self, stop: threading.Event, once: bool = False) -> None:
@@ -168,8 +178,8 @@ class OpenSink:
         self._planner.made.clear()  # they are among these
 
         def ends() -> bool:
-            done = once and self._is_current and not self._waiting and self._delivery.is_idle
-            return stop.is_set() or self._lost.is_set() or done
+            is_done = self._is_current and not self._waiting and self._delivery.is_idle
+            return stop.is_set() or self._lost.is_set() or (once and (is_done or bool(self._failed)))
 
         planning = threading.Thread(target=self._plan_until, args=(ends,), name=f"plan-{self._name}", daemon=True)
         planning.start()
@@ -178,15 +188,23 @@ class OpenSink:
         finally:
             self._over.set()
             planning.join()
+        if once and self._failed:
+            raise ConfigurationError(f"sink {self._name}: {self._failed}")
 
     def _plan_until(self, ends: Callable[[], bool]) -> None:
+        interval_s = self._sink.max_wait_s if self._lake.storage.is_local else max(self._sink.max_wait_s, IN_A_BUCKET_S)
         next_plan = 0.0
         while not ends() and not self._over.wait(POLL_S):
-            if time.monotonic() >= next_plan:
-                next_plan = time.monotonic() + self._sink.max_wait_s
-                self._plan()
-            self._tell()
-            self._clean()
+            try:
+                if time.monotonic() >= next_plan:
+                    next_plan = time.monotonic() + interval_s
+                    self._plan()
+                self._tell()
+                self._clean()
+            except Exception as error:  # sending goes on meanwhile
+                self._failed = last_message_line(error)
+                log.error("a sink cannot plan, and tries again", sink=self._name, reason=self._failed)
+                self._lost.wait(AGAIN_S)
         self._over.wait()  # the last calls get their lines before the last word
         self._told_at = self._cleaned_at = float("-inf")
         with contextlib.suppress(OSError, LeaseLost):
@@ -202,7 +220,8 @@ class OpenSink:
                 units = Units.since(self._lake, self._manifests, min(wanted.get("from", 1), self._runner.cursor) - 1)
                 self._planner.again(state.id_of(key), wanted, replace(units, upto=self._runner.cursor))
             self._runner.attempt()
-        if self._runner.failed or self._runner.paused:
+        self._failed = self._runner.failed or self._runner.paused or ""
+        if self._failed:
             return
         self._runner.flush()
         for key, wanted in asked:
@@ -224,7 +243,6 @@ class OpenSink:
     def _end(self, plan: Plan) -> None:
         self._plans.forget(plan.number)
         del self._begun[plan.number]
-        self._delivered = max(self._delivered, plan.unit)
 
     def _key_of(self, plan: Plan, part: Part, start: int, stop: int) -> str:
         what = (self._identity, self._name, self._definition, plan.unit, plan.again, part.table)
@@ -243,7 +261,7 @@ class OpenSink:
         if time.monotonic() < self._cleaned_at + CLEAN_EVERY_S:
             return
         self._cleaned_at = time.monotonic()
-        table = self._tables.get(self._layout.sink_calls)
+        table = self._tables.look_again(self._layout.sink_calls)
         moved = table.transaction_version(writer_of(self._identity, self._name)) if table is not None else None
         if moved:
             self._ledger.forget(moved, [*(number for number, _, _ in list(self._waiting)), *list(self._begun)])
@@ -263,7 +281,7 @@ class OpenSink:
         self._is_pause_stored = bool(self._delivery.paused)
         delivery, counts = self._delivery, self._delivery.counts
         open_plans = [*list(self._waiting), *((number, *one) for number, one in list(self._begun.items()))]
-        failed = self._runner.failed or self._runner.paused
+        failed = self._failed
         now = "paused" if delivery.paused else "failed" if failed else "down" if delivery.down else "running"
         done = {name: self._before.get(name, 0) + value for name, value in vars(counts).items()}
         found = {
@@ -304,8 +322,9 @@ def sink_of(name: str, settings: Settings, lake: Lake) -> Sink:
     return made_by(sink.kind)
 
 
-def deliver(settings: Settings, accept_gap: bool = False, once: bool = False) -> None:
-    """Deliver for all sinks of the settings until SIGTERM or SIGINT, or until all that there is now is delivered.
+def deliver(settings: Settings, accept_gap: bool = False, once: bool = False) -> bool:
+    """Deliver for all sinks of the settings until SIGTERM or SIGINT, or until all that there is now is delivered; False
+    if a sink could not do that.
 
     Args:
         accept_gap: go on behind manifests that are missing now.
@@ -323,3 +342,4 @@ def deliver(settings: Settings, accept_gap: bool = False, once: bool = False) ->
         one.stop()
     for one in running:
         one.join(GRACE_S + LONGEST_AGAIN_S)
+    return not once or not any(one.failed for one in running)

@@ -438,3 +438,36 @@ def test_the_audit_finds_what_a_receiver_has_not_got(
     strange = {"key": "k", "rows": [{**first["rows"][0], "_offset": 999}]}
     assert [one.what for one in found(*calls, strange)["phantom"][1]] == ["t/0@999"]
     assert found(*others, {**first, "rows": first["rows"][:1]}, first)["altered"][0] == 1
+
+
+def test_what_cannot_be_planned_ends_with_a_reason_and_sending_goes_on(
+    lake_of: Callable[..., SmallLake], target: Target
+) -> None:
+    lake = lake_of(begin="new")
+    deliver(lake)
+    take(lake, 2)
+    settings = lake.settings.sinks["crm"].model_copy(update={"where": "latency > 5"})
+    wrong = lake.settings.model_copy(update={"sinks": {"crm": settings}})
+    process = SinkProcess("crm", wrong, once=True)
+    process.start()
+    assert process.join(60)
+    assert "sinks.crm.where: no column has the name latency" in process.failed
+    assert state.read(lake.lake, "crm")["state"] == "failed"
+    deliver(lake)
+    assert sent(target) == silver(lake)
+
+
+def test_the_ledger_is_removed_when_the_app_has_moved_it(
+    lake_of: Callable[..., SmallLake], target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_app.lake.spool.PER_FILE", 1)
+    lake = lake_of(rows_per_call=1, in_flight=1)
+    moving = FollowerRunner(
+        SinkTables(lake.lake, lake.settings, lake.opened.units.committer.synced), lake.lake, lake.opened.units.manifests
+    )
+    for _ in range(4):
+        take(lake, 3)
+        deliver(lake)
+        moving.call()
+    deliver(lake)
+    assert len(lake.lake.storage.list(f"{lake.lake.sink('crm')}/ledger")) == 1
