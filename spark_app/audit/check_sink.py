@@ -6,6 +6,7 @@ The receiver's log has a line of JSON for each call that it has accepted: {"key"
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
@@ -126,7 +127,9 @@ class _Auditor:
     def _ledger(self) -> Iterator[dict[str, Any]]:
         """The lines that the app has not moved yet, or that are there still."""
         for key in self._lake.storage.list(f"{self._folder}/ledger"):
-            yield from map(json.loads, self._lake.storage.get(key).splitlines())
+            for line in self._lake.storage.get(key).splitlines():
+                with contextlib.suppress(ValueError):  # a crash has cut it
+                    yield json.loads(line)
 
     def _moved(self, table: str) -> Iterator[dict[str, Any]]:
         if self._lake.has_table(table):

@@ -98,7 +98,7 @@ class Rest(Section):
     @property
     def needs_one_row(self) -> bool:
         """Whether no call can have several rows."""
-        return self.body == "object" or bool(set(names_in(self.url)) - {NAME})
+        return self.body == "object" or bool(self.delete) or bool(set(names_in(self.url)) - {NAME})
 
 
 class Postgres(Section):
@@ -230,8 +230,24 @@ class SinkSettings(Section):
         if self.options and not self.kind:
             raise ValueError("options are of a kind that is not built in")
         if self.rest and self.rest.needs_one_row and self.rows_per_call > 1:
-            raise ValueError("rest: an object as body, or columns in url, need rows_per_call = 1")
+            raise ValueError("rest: an object as body, columns in url, or delete need rows_per_call = 1")
         return self
+
+    @property
+    def target(self) -> tuple[Any, ...]:
+        """Where the rows go: another target gets all rows of tables that change."""
+        rest, kafka, postgres = self.rest, self.kafka, self.postgres
+        return (
+            rest and rest.url,
+            kafka and (kafka.brokers, kafka.topic, kafka.schema_),
+            postgres and (postgres.dsn_file, postgres.namespace, postgres.table),
+            (self.kind, sorted(self.options.items())),
+        )
+
+    @property
+    def lanes(self) -> str:
+        """What decides which rows wait for which."""
+        return f"{self.order} {self.in_flight}"
 
     @property
     def is_append(self) -> bool:

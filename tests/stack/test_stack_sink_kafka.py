@@ -24,9 +24,8 @@ from scripts.local.registry import Registry
 from spark_app.followers.sinks import state
 from spark_app.followers.sinks.kafka import KafkaSink
 from spark_app.followers.sinks.ledger import Ledger
-from spark_app.followers.sinks.process import OpenSink, SinkProcess
+from spark_app.followers.sinks.process import SinkProcess
 from spark_app.followers.sinks.sink import Call
-from spark_app.lake.lake import Lake
 from spark_app.model.errors import LeaseLost
 from spark_app.protobuf.schemas.limits import SchemaInvalid
 from spark_app.protobuf.schemas.registry import Registry as Client
@@ -36,6 +35,7 @@ from tests.support.event_lakes import take
 from tests.support.lakes import SmallLake
 from tests.support.projections import EVENTS, GROWN
 from tests.support.protos import CAPS, PROTO3, compile_text, message_class
+from tests.support.targets import open_sink
 
 pytestmark = pytest.mark.stack
 READ_S = 30.0
@@ -97,7 +97,7 @@ def test_each_row_is_read_once_whatever_crashes(
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "write", seldom)
         for _ in range(3):
-            one = OpenSink(Lake(lake.lake.address, "crm"), "crm", lake.settings, 0)
+            one = open_sink(lake)
             with pytest.raises(OSError, match="no space"):
                 one.run(threading.Event())
             one._lake.lease.release()

@@ -13,6 +13,10 @@ from typing import Any
 
 from aiohttp import web
 
+from spark_app.followers.sinks.process import OpenSink, take
+from spark_app.lake.lake import Lake
+from tests.support.lakes import SmallLake
+
 Row = dict[str, Any]
 OK = 200
 
@@ -111,6 +115,13 @@ class Target:
             return web.Response(status=way if isinstance(way, int) else OK, text=self.said, headers=self.more)
         finally:
             self._now -= 1
+
+
+def open_sink(lake: SmallLake, name: str = "crm") -> OpenSink:
+    """A sink of a lake, as `protolake deliver` opens it."""
+    own, lost = Lake(lake.lake.address, name), threading.Event()
+    take(own, name, lost)
+    return OpenSink(own, name, lake.settings, 0, lost)
 
 
 def rows_of(body: bytes, kind: str) -> list[Row]:

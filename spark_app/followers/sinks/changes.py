@@ -1,6 +1,6 @@
 """Plans the calls of a sink from tables whose rows change: gold, and tables by SQL.
 
-    _protolake/sinks/crm/sent.json                     {"round": 7, "tables": {"gold_uno_player_agg": 7, ...}}
+    _protolake/sinks/crm/sent.json                     {"round": 7, "tables": {"gold_uno_player_agg": 7, ...}, "target"}
     _protolake/sinks/crm/sent/000000000007-000.plan    of each table: the keys, and a hash of the row of each
 
 A table is read when it has a new version. What is new, changed or gone since it was read last is planned: so a row that
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from spark_app.followers.follower import MOST_BYTES, MOST_ROWS, Follower, Units
 from spark_app.followers.sinks.plan import Part, Plan, Plans, number_of, unit_of
+from spark_app.followers.sinks.silver_rows import ENGINE
 from spark_app.followers.sinks.sink import DELETE, OPERATION, UPSERT
 from spark_app.lake.delta.parquet import read_batches
 from spark_app.lake.delta.table_handles import Tables
@@ -36,13 +37,15 @@ from spark_app.tables.expectations.checks import binding_problem
 from spark_app.tables.sql.engine import connection, failures
 
 HASH = "_protolake_hash"
+UNSENT = 0  # no hash, but for one row in 10^19
+MOST_PLANNED = 100_000  # rows, of a plan that has more than one table
 NAME = "{name}"
 
 
 class ChangePlanner(Follower):
     """
     Attributes:
-        made: the plans that were made and that nobody has taken yet.
+        made: see `UnitPlanner`.
         gone: always 0: what is not there any more is told.
     """
 
@@ -56,7 +59,7 @@ class ChangePlanner(Follower):
             can_replace: see `Sink`.
         """
         self.name = f"sink.{name}"
-        self.made: list[Plan] = []
+        self.made: list[tuple[str, int, int]] = []
         self._setting = f"sinks.{name}"
         self._sink = settings.sinks[name]
         self.interval_s = self._sink.max_wait_s
@@ -64,6 +67,7 @@ class ChangePlanner(Follower):
         self._layout = settings.layout
         self._settings = settings
         self._can_replace = can_replace
+        self._target = hashlib.sha256(repr(self._sink.target).encode()).hexdigest()[:16]
         folder = lake.sink(name)
         self._plans, self._sent_files = Plans(lake, folder), Plans(lake, folder, "sent")
         self._state = f"{folder}/sent.json"
@@ -76,10 +80,13 @@ class ChangePlanner(Follower):
     def begin(self, stored: int | None, newest: int) -> int:
         self.made.clear()
         found = read_durable(self._lake.storage, self._state) or {"round": 0, "tables": {}}
-        self._round, self._rounds = found["round"], found["tables"]
+        self._round = found["round"]
+        self._rounds = found["tables"] if found.get("target") == self._target else {}  # another one has nothing yet
         self._versions.clear()
         self._sent.clear()
-        for number in self._plans.numbers():
+        numbers = self._plans.numbers()
+        self._lake.lease.check()  # who has taken over has other plans
+        for number in numbers:
             if unit_of(number) > self._round:
                 self._plans.forget(number)  # a crash came before `sent.json`: nothing of it was sent
         needed = set(self._rounds.values())
@@ -104,6 +111,10 @@ class ChangePlanner(Follower):
             if found is not None:
                 parts.append(found[0])
                 sent.append(Part(table, name, [], found[1]))
+            if sum(len(part.rows) for part in parts) >= MOST_PLANNED:
+                self._store(units.upto, parts, sent)
+                self._versions |= versions
+                parts, sent = [], []
         if parts:
             self._store(units.upto, parts, sent)
         self._versions |= versions
@@ -127,6 +138,10 @@ class ChangePlanner(Follower):
         assert columns is not None
         keys = self._keys(table, columns)
         rows = self._rows(table, columns)
+        with ENGINE:
+            return self._compared(table, name, keys, rows)
+
+    def _compared(self, table: str, name: str, keys: list[str], rows: pa.Table) -> tuple[Part, pa.Table] | None:
         if not keys:
             rows = rows.append_column(OPERATION, pa.array([UPSERT] * len(rows)))
             before = self._sent.get(table)
@@ -136,6 +151,8 @@ class ChangePlanner(Follower):
             return replace(Part.of(self._sink, table, name, [], rows), replaces=True), sums
         now = rows.select(keys).append_column(HASH, _hashes(rows))
         before = self._sent.get(table, now.slice(0, 0))
+        if before.schema != now.schema:  # by another key, or without one
+            before = now.slice(0, 0)
         changed, gone = _differences(now, before, keys)
         if not len(changed) and not len(gone):
             return None
@@ -160,7 +177,9 @@ class ChangePlanner(Follower):
     def _rows(self, table: str, columns: pa.Schema) -> pa.Table:
         """The columns to send of the rows to send."""
         where = self._sink.where
-        if where and (problem := binding_problem(where, columns)):
+        with ENGINE:
+            problem = binding_problem(where, columns) if where else None
+        if problem:
             raise ConfigurationError(f"{self._setting}.where: {problem}, in {table}")
         files = self._tables.files(table)
         batches = (
@@ -170,7 +189,8 @@ class ChangePlanner(Follower):
         )
         rows = pa.Table.from_batches(batches, columns)
         if where:
-            rows = rows.filter(pa.array(failures(rows, [where]) == 0))
+            with ENGINE:
+                rows = rows.filter(pa.array(failures(rows, [where]) == 0))
         named = {name.casefold() for name in (*self._sink.columns, *self._keys(table, columns))}
         return rows.select(
             [n for n in columns.names if (n.casefold() in named if self._sink.columns else not n.startswith(STATE))]
@@ -178,13 +198,13 @@ class ChangePlanner(Follower):
 
     def _store(self, unit: int, parts: Sequence[Part], sent: Sequence[Part]) -> None:
         number = number_of(self._round + 1, 0)
-        plan = Plan(number, unit, parts)
+        plan = Plan(number, unit, parts, lanes=self._sink.lanes)
         self._plans.store(plan)
         self._sent_files.store(Plan(number, unit, sent))
         rounds = self._rounds | dict.fromkeys((part.table for part in sent), self._round + 1)
-        stored = json.dumps({"round": self._round + 1, "tables": rounds})
+        stored = json.dumps({"round": self._round + 1, "tables": rounds, "target": self._target})
         write_durably(self._lake.storage, self._state, stored, "sink.state")
-        self.made.append(plan)
+        self.made.append((number, plan.rows, plan.at))
         old = set(self._rounds.values()) - set(rounds.values())
         self._round, self._rounds = self._round + 1, rounds
         self._sent |= {part.table: part.rows for part in sent}
@@ -192,8 +212,11 @@ class ChangePlanner(Follower):
             self._sent_files.forget(number_of(round, 0))
 
     def again(self, request: str, wanted: Mapping[str, Any], units: Units) -> None:
-        """Send the newest row of every key, whatever was sent: the rows that were rejected are among them."""
-        self._sent.clear()
+        """Send the newest row of every key, and all keys that are gone since they were sent, whatever was sent."""
+        for table, rows in self._sent.items():
+            kept = rows.drop_columns(HASH)
+            unsent = pa.array([UNSENT] * len(rows), pa.uint64())
+            self._sent[table] = kept.append_column(HASH, unsent) if kept.num_columns else rows.slice(0, 0)
         self._versions.clear()
 
 

@@ -14,6 +14,7 @@ import inspect
 import itertools
 import random
 import time
+import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -198,8 +199,9 @@ class Delivery:
             opened.rows.append(rows)
             opened.places.append(places)
             own = [line for line in lines if line.part == number]
-            if part.replaces and not own:
-                spans.append(Span(opened, number, 0, len(part.rows), 0, FREE))
+            if part.replaces:  # one call, and those of a table one after another
+                lane = zlib.crc32(part.table.encode()) >> 1
+                spans += [] if own else [Span(opened, number, 0, len(part.rows), 0, lane)]
                 continue
             starts, lanes = part.starts, part.rows[LANE].to_numpy()
             for start, stop in itertools.pairwise(starts.tolist()):
@@ -259,7 +261,7 @@ class Delivery:
                 counted = 0
             await asyncio.sleep(max(outcome.wait_s, _wait_s(counted)))
         gone = stop - start - len(call.rows)
-        is_single = len(call.rows) == 1 or outcome.result == "retry"
+        is_single = len(call.rows) == 1 or call.replaces or outcome.result == "retry"
         ending: Ending = "accepted" if len(call.rows) or call.replaces else "gone"
         if outcome.result != "accepted":
             ending = "rejected" if is_single else "divided"

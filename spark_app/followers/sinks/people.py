@@ -37,9 +37,10 @@ def states(lake: Lake, settings: Settings) -> dict[str, dict[str, Any]]:
 
 def send_from(lake: Lake, name: str, unit: int) -> str:
     """Ask for the rows from this unit on; returns a line about it."""
-    there = numbers_of(lake.storage, lake.manifests)
-    if there and unit < there[0]:
-        raise UsageError(f"--from: the oldest manifest that is left is that of unit {there[0]}")
+    there = set(numbers_of(lake.storage, lake.manifests))
+    gone = next((number for number in range(max(there, default=0), unit - 1, -1) if number not in there), 0)
+    if gone:
+        raise UsageError(f"--from: the manifests up to unit {gone} were removed: the first that can be is {gone + 1}")
     state.request(lake, name, {"from": unit})
     return f"{name} sends the rows of units from {unit} on again{WHEN}"
 

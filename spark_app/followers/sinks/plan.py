@@ -63,7 +63,7 @@ class Part:
         lanes, keys = None, [name for name in rows.column_names if name.casefold() in named]
         if sink.order == "table":
             lanes = np.full(len(rows), zlib.crc32(table.encode()) >> 1)
-        elif sink.order == "key" or names:
+        elif keys and (sink.order == "key" or names):
             texts = zip(*(rows[key].cast(pa.string()).to_pylist() for key in keys), strict=True)
             lanes = np.fromiter((zlib.crc32(repr(one).encode()) % sink.in_flight for one in texts), np.int64, len(rows))
         return Part(table, name, list(files), cut(rows, sink.rows_per_call, lanes), names)
@@ -97,6 +97,7 @@ class Plan:
         number: names the plan, and orders it among the others.
         unit: the last unit that it includes.
         again: the request by which its rows, which were sent before, are sent again; "" = they were not.
+        lanes: by which settings its rows got their lanes: plans of others are not sent side by side with it.
         at: when it was made, in microseconds since 1970.
     """
 
@@ -104,6 +105,7 @@ class Plan:
     unit: int
     parts: Sequence[Part]
     again: str = ""
+    lanes: str = ""
     at: int = field(default_factory=lambda: int(time.time() * 1e6))
 
     @property
@@ -154,7 +156,8 @@ class Plans:
             {name: value for name, value in vars(part).items() if name != "rows"} | {"bytes": len(stream)}
             for part, stream in zip(plan.parts, streams, strict=True)
         ]
-        head = json.dumps({"unit": plan.unit, "again": plan.again, "at": plan.at, "parts": parts})
+        more = {name: getattr(plan, name) for name in ("unit", "again", "lanes", "at")}
+        head = json.dumps({**more, "parts": parts})
         self._lease.check()
         try:
             with failpoints.around("sink.plan"):
@@ -179,7 +182,7 @@ class Plans:
         except (ValueError, LookupError, TypeError, pa.ArrowException) as error:
             path = self._storage.uri(self._key(number))
             raise ContractError(f"{path} is damaged ({error})", "restore it from a backup of the lake") from None
-        return Plan(number, head["unit"], parts, head["again"], head["at"])
+        return Plan(number, head["unit"], parts, head["again"], head["lanes"], head["at"])
 
     def forget(self, number: str) -> None:
         self._storage.delete(self._key(number))

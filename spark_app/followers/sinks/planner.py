@@ -25,12 +25,14 @@ from spark_app.settings.sinks import SinkSettings
 MOST_ROWS = 100_000  # of a plan
 Added = tuple[str, Sequence[str], Iterable[pa.Table]]  # table, keys of files, their new rows
 MOST_ROUND = 10 * MOST_ROWS  # rows that one call of `follow` plans, or those of one unit
+MOST_UNITS = 100  # of a round: with a thousand tables a manifest has megabytes
+Made = tuple[str, int, int]
 
 
 class UnitPlanner(Follower):
     """
     Attributes:
-        made: the plans that were made and that nobody has taken yet.
+        made: (number, rows, time) of the plans that were made and that nobody has taken yet.
         gone: rows of units whose files were removed before they were planned, which nobody can find by their
             coordinates alone.
     """
@@ -43,7 +45,7 @@ class UnitPlanner(Follower):
         """
         self.name = f"sink.{name}"
         self.interval_s = sink.max_wait_s
-        self.made: list[Plan] = []
+        self.made: list[Made] = []
         self.gone = 0
         self._sink = sink
         self._lake = lake
@@ -55,7 +57,15 @@ class UnitPlanner(Follower):
     def begin(self, stored: int | None, newest: int) -> int:
         """A new sink begins with the next unit, or with what silver has."""
         self.made.clear()
-        for number in self._plans.numbers():
+        began = read_durable(self._lake.storage, self._began)
+        numbers = self._plans.numbers()
+        self._lake.lease.check()  # who has taken over has other plans
+        if stored is None and began is not None:
+            text = "a sink was not in the settings for a while: rows of the units between are not sent"
+            log.error(text, sink=self.name, units_until=newest, remedy="`protolake resend --from` sends them")
+            self._skip = began.get("skip", {})
+            return newest
+        for number in numbers:
             if stored is None or unit_of(number) > stored:
                 self._plans.forget(number)  # a crash came before the cursor was stored: nothing of it was sent
         if stored is None:
@@ -65,7 +75,7 @@ class UnitPlanner(Follower):
             stored_now = json.dumps({"skip": self._skip, "ends": ends})
             write_durably(self._lake.storage, self._began, stored_now, "sink.state")
             return newest
-        self._skip = (read_durable(self._lake.storage, self._began) or {}).get("skip", {})
+        self._skip = (began or {}).get("skip", {})
         return stored
 
     def _ends(self, newest: int) -> Offsets:
@@ -88,7 +98,7 @@ class UnitPlanner(Follower):
         for unit in units:
             taken.append(unit)
             upto, planned = unit.sequence, planned + sum(unit.counts["silver"].values())
-            if planned > MOST_ROUND:
+            if planned > MOST_ROUND or len(taken) >= MOST_UNITS:
                 break
         else:
             upto = units.upto
@@ -170,9 +180,9 @@ class UnitPlanner(Follower):
             part = Part.of(self._sink, table, self._rows.name_of(table), dict.fromkeys(files), rows)
             parts.append(part)
         number = number_of(upto, place) + (f"-{request}" if request else "")
-        plan = Plan(number, upto, parts, request)
+        plan = Plan(number, upto, parts, request, self._sink.lanes)
         self._plans.store(plan)
-        self.made.append(plan)
+        self.made.append((plan.number, plan.rows, plan.at))
 
 
 def _inside(rows: pa.Table, topic: str, partition: str, first: int, end: int) -> pa.ChunkedArray:

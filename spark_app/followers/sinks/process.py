@@ -41,9 +41,9 @@ from spark_app.settings.models import Settings
 TELL_EVERY_S, CLEAN_EVERY_S, POLL_S = 1.0, 30.0, 0.05
 IN_A_BUCKET_S = 5.0  # at least so long between two looks for units, each of which costs money
 AGAIN_S, LONGEST_AGAIN_S = 1.0, 60.0  # after a failure
-ENGINE = threading.Lock()  # one SQL engine judges the rows of all sinks
-# Settings that change no call: a new value of one gives no call another key.
-PACING: Any = dict.fromkeys(("max_wait_s", "in_flight", "calls_per_s", "attempts", "give_up", "begin"), True) | {
+# Settings that change no row of a planned call: a new value of one gives no call another key.
+PACING: Any = dict.fromkeys(("max_wait_s", "in_flight", "calls_per_s", "attempts", "give_up", "begin"), True)
+PACING |= dict.fromkeys(("rows_per_call", "order", "where", "key", "tables"), True) | {
     "kafka": {"brokers", "registry_url"},
     "rest": {"timeout_s", "auth", "retry_on", "drop_on", "allow_private"},
     "postgres": {"timeout_s", "dsn_file"},
@@ -86,19 +86,18 @@ class SinkProcess:
         wait_s = AGAIN_S
         while not self._stop.is_set():
             began, lake = time.monotonic(), Lake(self._settings.lake_address, self.name)
+            lost = threading.Event()
             try:
-                if lake.known_identity():
-                    OpenSink(lake, self.name, self._settings, self._accepted).run(self._stop, self._once)
+                if not lake.known_identity():
+                    log.info("a sink waits for the app, which makes the lake", sink=self.name)
+                else:
+                    take(lake, self.name, lost)
+                    self._run(OpenSink(lake, self.name, self._settings, self._accepted, lost))
                     if self._once:
                         return
-                else:
-                    log.info("a sink waits for the app, which makes the lake", sink=self.name)
             except Exception as error:
                 self.failed = last_message_line(error)
                 log.error("a sink failed", sink=self.name, reason=self.failed)
-                with contextlib.suppress(OSError):
-                    told = state.read(lake, self.name)
-                    state.tell(lake, self.name, {**told, "state": "failed", "reason": self.failed})
                 if self._once:
                     return
             finally:
@@ -106,26 +105,50 @@ class SinkProcess:
             wait_s = AGAIN_S if time.monotonic() - began > LONGEST_AGAIN_S else min(2 * wait_s, LONGEST_AGAIN_S)
             self._stop.wait(wait_s)
 
-
-class OpenSink:
-    """A sink whose lease this process has."""
-
-    def __init__(self, lake: Lake, name: str, settings: Settings, accepted: int):
+    def _run(self, opened: OpenSink) -> None:
         """
         Raises:
-            UnreachableError: another process delivers for it.
+            Exception: told in the state of the sink, unless another process has taken over.
+        """
+        try:
+            opened.run(self._stop, self._once)
+        except LeaseLost:
+            raise
+        except Exception as error:
+            with contextlib.suppress(OSError, LeaseLost):
+                opened.tell_end(last_message_line(error))
+            raise
+
+
+def take(lake: Lake, name: str, lost: threading.Event) -> None:
+    """Become the process that delivers for a sink.
+
+    Args:
+        lost: is set when another process has taken over.
+
+    Raises:
+        UnreachableError: another process delivers for it.
+    """
+    lake.local_state.create_folders(lake.sink(name))
+    lake.storage.create_folders(f"{lake.sink(name)}/plans", ledger_folder(lake.sink(name)))
+    lake.lease.acquire(on_lost=lambda said: lost.set())
+    failpoints.arm(lake.root)
+
+
+class OpenSink:
+    """A sink that this process delivers for, see `take`."""
+
+    def __init__(self, lake: Lake, name: str, settings: Settings, accepted: int, lost: threading.Event):
+        """
+        Raises:
             ConfigurationError: its settings are wrong.
         """
         self._lake = lake
         self._name = name
         self._sink = settings.sinks[name]
         self._folder = lake.sink(name)
-        self._lost = threading.Event()
-        lake.local_state.create_folders(self._folder)
-        lake.storage.create_folders(f"{self._folder}/plans", ledger_folder(self._folder))
-        lake.lease.acquire(on_lost=lambda said: self._lost.set())
-        failpoints.arm(lake.root)
-        content = self._sink.model_dump(mode="json", exclude=PACING)
+        self._lost = lost
+        content = self._sink.model_dump(mode="json", exclude=PACING, exclude_defaults=True)
         self._definition = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
         self._identity = lake.known_identity()
         self._layout = settings.layout
@@ -154,6 +177,7 @@ class OpenSink:
         self._resent = self._before.get("resent", 0)
         self._is_pause_stored = False
         self._failed = ""  # why it does not plan
+        self._lanes = self._sink.lanes  # of the plans that are being sent
         self._over = threading.Event()
 
     def run(self, stop: threading.Event, once: bool = False) -> None:
@@ -165,13 +189,10 @@ class OpenSink:
         """
         self._target.open(self._sink.options)
         self._manifests.look_again()
-        with ENGINE:
-            self._runner.begin()
+        self._runner.begin()
         self._lines = self._ledger.read()
         for key, _ in state.requests(self._lake, self._name):  # a crash has left a part of their plans
-            for number in self._plans.numbers():
-                if number.endswith(state.id_of(key)):
-                    self._plans.forget(number)
+            self._forget_plans_of(state.id_of(key))
         for number in self._plans.numbers():
             plan = self._plans.read(number)
             self._waiting.append((number, plan.rows, plan.at))
@@ -188,6 +209,8 @@ class OpenSink:
         finally:
             self._over.set()
             planning.join()
+        if self._lost.is_set():
+            raise LeaseLost(f"another process delivers for sink {self._name} now")
         if once and self._failed:
             raise ConfigurationError(f"sink {self._name}: {self._failed}")
 
@@ -201,41 +224,67 @@ class OpenSink:
                     self._plan()
                 self._tell()
                 self._clean()
+            except LeaseLost:
+                self._lost.set()
+                break
             except Exception as error:  # sending goes on meanwhile
                 self._failed = last_message_line(error)
                 log.error("a sink cannot plan, and tries again", sink=self._name, reason=self._failed)
                 self._lost.wait(AGAIN_S)
-        self._over.wait()  # the last calls get their lines before the last word
-        self._told_at = self._cleaned_at = float("-inf")
+        else:
+            self._over.wait()  # the last calls get their lines before the last word
+            self._told_at = self._cleaned_at = float("-inf")
         with contextlib.suppress(OSError, LeaseLost):
+            self._lake.lease.check()
             self._tell()
             self._clean()
 
     def _plan(self) -> None:
         self._manifests.look_again()
         newest = self._manifests.applied()
+        if not self._attempt():
+            return
         asked = state.requests(self._lake, self._name)
-        with ENGINE:
-            for key, wanted in asked:
-                units = Units.since(self._lake, self._manifests, min(wanted.get("from", 1), self._runner.cursor) - 1)
-                self._planner.again(state.id_of(key), wanted, replace(units, upto=self._runner.cursor))
-            self._runner.attempt()
-        self._failed = self._runner.failed or self._runner.paused or ""
-        if self._failed:
+        for key, wanted in asked:
+            self._forget_plans_of(state.id_of(key))  # an attempt before this one has failed in the middle
+            units = Units.since(self._lake, self._manifests, min(wanted.get("from", 1), self._runner.cursor) - 1)
+            self._planner.again(state.id_of(key), wanted, replace(units, upto=self._runner.cursor))
+        if asked and not self._attempt():
             return
         self._runner.flush()
         for key, wanted in asked:
             self._resent = max(self._resent, wanted.get("upto", 0))
             self._lake.storage.delete(key)
-        self._waiting.extend((plan.number, plan.rows, plan.at) for plan in self._planner.made)
+        self._waiting.extend(self._planner.made)
         self._planner.made.clear()
         self._is_current = self._runner.cursor >= newest
+
+    def _attempt(self) -> bool:
+        """Plan what is new; False if that fails.
+
+        Raises:
+            LeaseLost: another process has taken over, perhaps for this reason.
+        """
+        self._runner.attempt()
+        self._failed = self._runner.failed or self._runner.paused or ""
+        if self._failed:
+            self._lake.lease.check()
+        return not self._failed
+
+    def _forget_plans_of(self, request: str) -> None:
+        self._planner.made = [one for one in self._planner.made if not one[0].endswith(request)]
+        for number in self._plans.numbers():
+            if number.endswith(request):
+                self._plans.forget(number)
 
     def _next(self) -> tuple[Plan, Sequence[Line]] | None:
         if not self._waiting:
             return None
         number, rows, at = self._waiting[0]
         plan = self._plans.read(number)
+        if plan.lanes != self._lanes and not self._delivery.is_idle:
+            return None
+        self._lanes = plan.lanes
         self._begun[number] = rows, at
         self._waiting.popleft()
         return plan, self._lines.pop(number, ())
@@ -252,8 +301,7 @@ class OpenSink:
         rows = part.rows.drop_columns([CALL, LANE])
         if part.has_rows:
             return rows, np.arange(len(rows))
-        with ENGINE:
-            found = self._rows.find(part.table, part.files, rows)
+        found = self._rows.find(part.table, part.files, rows)
         return found.drop_columns(ROW), found[ROW].to_numpy()
 
     def _clean(self) -> None:
@@ -265,6 +313,13 @@ class OpenSink:
         moved = table.transaction_version(writer_of(self._identity, self._name)) if table is not None else None
         if moved:
             self._ledger.forget(moved, [*(number for number, _, _ in list(self._waiting)), *list(self._begun)])
+
+    def tell_end(self, why: str) -> None:
+        """Write down why it ends."""
+        self._lake.lease.check()
+        self._failed = why
+        self._told_at = float("-inf")
+        self._tell()
 
     def _tell(self) -> None:
         """Write down how it goes, for people."""

@@ -25,6 +25,7 @@ from spark_app.settings.config import read_secret
 from spark_app.settings.sinks import NAME, Auth, Rest, names_in
 
 ANSWER_BYTES = 2000
+CONNECT_S = 10.0  # at most, for a connection
 TOKEN_BYTES = 64 << 10
 TOKEN_MARGIN_S = 30.0
 SECRET_S = 10.0  # after which a file of a secret is read again
@@ -48,7 +49,7 @@ class RestSink:
         self._header_until = 0.0
         self._secrets: set[str] = set()  # that were sent
         self._of_row = sorted({*names_in(settings.url), *names_in(settings.delete)} - {NAME})
-        self._timeout = aiohttp.ClientTimeout(total=settings.timeout_s)
+        self._timeout = aiohttp.ClientTimeout(total=settings.timeout_s, sock_connect=min(CONNECT_S, settings.timeout_s))
         self._asking = asyncio.Lock()
 
     def open(self, options: Mapping[str, Any]) -> None:
@@ -71,27 +72,30 @@ class RestSink:
             self._session = None
 
     async def _send(self, call: Call) -> Outcome:
-        if self._settings.delete and OPERATION in call.rows.column_names:
-            return await self._send_changes(call)
-        row = call.objects[0] if self._of_row else {}
-        return await self._request(call.key, self._settings.method, self._address(self._settings.url, call, row), call)
-
-    async def _send_changes(self, call: Call) -> Outcome:
-        """A call of one row: it is there, or gone."""
-        row = call.objects[0]
-        is_gone = row[OPERATION] == DELETE
+        """
+        Raises:
+            ConfigurationError: an address names a column that the rows lack, or one besides the key of a gone row.
+        """
+        settings, row = self._settings, call.objects[0] if self._of_row or self._settings.delete else {}
+        is_gone = bool(settings.delete) and row.get(OPERATION) == DELETE
+        pattern = settings.delete if is_gone else settings.url
+        values = dict[str, str]()
+        for name in set(names_in(pattern)) - {NAME}:
+            if name not in (call.names if is_gone else row):
+                known = ", ".join(call.names if is_gone else row)
+                raise ConfigurationError(f"{self._setting}: {name} cannot be in the address; there are {known}")
+            values[name] = quote(str(row[name]), safe="")
+            if row[name] is None or values[name] in ("", ".", ".."):
+                return Outcome(call.key, "refused", answer=f"{name} is {row[name]!r}, which no address can have")
+        address = pattern.format(**values, **{NAME: quote(call.name, safe="")})
         if is_gone:
-            return await self._request(call.key, "DELETE", self._address(self._settings.delete, call, row), None)
-        return await self._request(call.key, self._settings.method, self._address(self._settings.url, call, row), call)
+            return await self._request(call.key, "DELETE", address, None)
+        return await self._request(call.key, settings.method, address, call)
 
     async def erase(self, key: str, value: str) -> Outcome:
         """Tell the service that a person is erased."""
         address = self._settings.on_erase.format(key=quote(value, safe=""))
         return await self._request(key, "DELETE", address, None)
-
-    def _address(self, pattern: str, call: Call, row: Mapping[str, Any]) -> str:
-        values = {name: quote(str(row.get(name, "")), safe="") for name in self._of_row}
-        return pattern.format(**values, **{NAME: quote(call.name, safe="")})
 
     async def _request(self, key: str, method: str, address: str, call: Call | None) -> Outcome:
         settings, headers = self._settings, {**self._settings.headers, "Idempotency-Key": key}
@@ -113,6 +117,8 @@ class RestSink:
             ) as answer:
                 text = (await answer.content.read(ANSWER_BYTES)).decode(errors="replace")
                 return self._outcome(key, answer, self._without_secrets(text))
+        except aiohttp.ConnectionTimeoutError:
+            return Outcome(key, "unavailable", answer="no connection in time")
         except TimeoutError:
             return Outcome(key, "retry", answer=f"no answer within {settings.timeout_s:g} s")
         except aiohttp.ClientConnectorError as error:

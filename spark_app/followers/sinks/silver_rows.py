@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from spark_app.settings.sinks import SinkSettings
 from spark_app.tables.expectations.checks import LINEAGE, binding_problem, columns_in_expression
 from spark_app.tables.sql.engine import failures
 
+ENGINE = threading.RLock()  # one SQL engine judges the rows of all sinks
 ROW, FOUND = "_protolake_row", "_protolake_found"
 COORDINATES = pa.schema([LINEAGE_SCHEMA.field(name) for name in LINEAGE_COORDINATES])
 
@@ -59,7 +61,8 @@ class SilverRows:
         there = self.tables.columns(table)
         assert there is not None
         if self._judged.get(table) != there:
-            self._judge(table, there)
+            with ENGINE:
+                self._judge(table, there)
         named = {name.casefold() for name in self._sink.columns}
         wanted = [f for f in there if (f.name.casefold() in named if named else not f.name.startswith("_"))]
         return pa.schema([*(field for field in wanted if field.name not in COORDINATES.names), *COORDINATES])
@@ -83,7 +86,8 @@ class SilverRows:
         """
         self.columns(table)
         there = self._judged[table]
-        tested = columns_in_expression("", self._sink.where) if self._sink.where else frozenset()
+        with ENGINE:
+            tested = columns_in_expression("", self._sink.where) if self._sink.where else frozenset()
         named = {name.casefold() for name in (*tested, *self._sink.key)}
         known = {field.name.casefold(): field for field in (*LINEAGE, *there)}
         fields = pa.schema([*COORDINATES, *(known[one] for one in sorted(named) if one not in COORDINATES.names)])
@@ -92,7 +96,8 @@ class SilverRows:
             for batch in self._batches(key, fields):
                 rows = pa.Table.from_batches([batch])
                 if self._sink.where:
-                    rows = rows.filter(pa.array(failures(rows, [self._sink.where]) == 0))
+                    with ENGINE:
+                        rows = rows.filter(pa.array(failures(rows, [self._sink.where]) == 0))
                 if len(rows):
                     yield rows.select([*COORDINATES.names, *(name for name in own if name not in COORDINATES.names)])
 

@@ -45,7 +45,7 @@ def send_all(target: Target, several: list[pa.Table], url: str = "/", **settings
         sink.open({})
         found: list[Outcome] = []
         for number, rows in enumerate(several):
-            found += await sink.send([Call(f"k{number}", "silver_uno_events", "un/o", rows)])
+            found += await sink.send([Call(f"k{number}", "silver_uno_events", "un/o", rows, ("player",))])
         await sink.close()
         return found
 
@@ -66,6 +66,20 @@ def test_values_in_an_address_are_encoded(target: Target) -> None:
     gone = pa.table({"player": ["a/b"], "score": pa.array([None], pa.int64()), OPERATION: ["delete"]})
     send(target, gone, "/{player}", body="object", delete=f"{target.url}/old/{{player}}")
     assert target.got[1][1:3] == ("DELETE", "/old/a%2Fb")
+
+
+@pytest.mark.parametrize("value", ["..", ".", "", None])
+def test_a_value_that_would_lead_elsewhere_is_refused(target: Target, value: str | None) -> None:
+    outcome = send(target, pa.table({"player": pa.array([value], pa.string())}), "/players/{player}", body="object")
+    assert (outcome.result, target.got) == ("refused", [])
+
+
+def test_an_address_needs_columns_that_are_there(target: Target) -> None:
+    with pytest.raises(ConfigurationError, match=r"sinks.crm.rest: plyer cannot be in the address; there are player"):
+        send(target, ROWS.slice(0, 1), "/{plyer}", body="object")
+    gone = pa.table({"player": ["a"], "score": pa.array([None], pa.int64()), OPERATION: ["delete"]})
+    with pytest.raises(ConfigurationError, match=r"sinks.crm.rest: score cannot be in the address"):
+        send(target, gone, "/", body="object", delete=f"{target.url}/{{score}}")
 
 
 def test_each_type_has_a_form_in_json() -> None:
@@ -203,6 +217,7 @@ def test_both_sides_show_their_certificates(tmp_path: Path) -> None:
         ({"rest": {"url": "https://{name}.example/"}}, "the host is fixed"),
         ({"rest": {"url": "https://x/{"}}, "is no address"),
         ({"rest": {"url": "https://x/{player}"}}, "need rows_per_call = 1"),
+        ({"from": "gold", "rest": {"url": "https://x/", "delete": "https://x/{k}"}}, "need rows_per_call = 1"),
         ({"rest": {"url": "https://x/", "headers": {"Authorization": "x"}}}, "a secret belongs in a file"),
         ({"rest": {"url": "https://x/", "headers": {"X": "a\nb"}}}, "is no header"),
         ({"rest": {"url": "https://x/", "auth": {"username": "u"}}}, "belong together"),

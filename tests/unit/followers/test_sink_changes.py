@@ -11,12 +11,12 @@ import pytest
 from deltalake import write_deltalake
 
 from spark_app.followers.sinks import state
-from spark_app.followers.sinks.process import OpenSink, SinkProcess
-from spark_app.lake.lake import Lake
+from spark_app.followers.sinks.process import SinkProcess
+from spark_app.followers.sinks.sink import Outcome
 from tests.support.event_lakes import take
 from tests.support.lakes import SmallLake
 from tests.support.projections import EVENTS, GROWN
-from tests.support.targets import OK, Target
+from tests.support.targets import OK, Target, open_sink
 
 GOLD = pa.schema([("gamer_id", pa.string()), ("n", pa.int64()), ("tags", pa.list_(pa.string()))])
 Rows = list[dict[str, Any]]
@@ -85,7 +85,7 @@ def test_a_crash_while_it_plans_loses_no_change(
     sent.write(("a", 1), ("b", 1))
     assert len(sent.deliver()) == 2
     sent.write(("a", 2), ("b", 1), ("c", 1))
-    opened = OpenSink(Lake(sent.lake.lake.address, "crm"), "crm", sent.lake.settings, 0)
+    opened = open_sink(sent.lake)
     opened._runner.begin()
     planner = opened._planner
     with monkeypatch.context() as patched:
@@ -110,7 +110,7 @@ def test_the_values_of_a_plan_stay_those_that_were_planned(tmp_path: Path, targe
     target.answer = lambda key, rows, tried: 503
     for count in (1, 2, 3):
         sent.write(("a", count), ("b", 7))
-        opened = OpenSink(Lake(sent.lake.lake.address, "crm"), "crm", sent.lake.settings, 0)
+        opened = open_sink(sent.lake)
         opened._runner.call()
         opened._lake.lease.release()
     target.answer = lambda key, rows, tried: OK if tried > 1 or hash(key) % 2 else 503
@@ -122,7 +122,7 @@ def test_the_values_of_a_plan_stay_those_that_were_planned(tmp_path: Path, targe
 def test_a_table_by_sql_needs_a_key_or_a_kind_that_replaces(tmp_path: Path, target: Target) -> None:
     sent = Sent(tmp_path, target, "board", **{"from": "board"})
     sent.write(("a", 1))
-    opened = OpenSink(Lake(sent.lake.lake.address, "crm"), "crm", sent.lake.settings, 0)
+    opened = open_sink(sent.lake)
     with pytest.raises(Exception, match=r"sinks.crm.key: no columns name the rows of board"):
         opened._runner.call()
     opened._lake.lease.release()
@@ -135,5 +135,77 @@ def test_everything_is_sent_again_when_somebody_asks(tmp_path: Path, target: Tar
     sent = Sent(tmp_path, target)
     sent.write(("a", 1), ("b", 1))
     sent.deliver()
+    sent.write(("a", 1))
     state.request(sent.lake.lake, "crm", {"from": 1})
+    assert sent.deliver() == [("a", 1, "upsert"), ("b", None, "delete")]
+    assert sent.deliver() == []
+
+
+@pytest.mark.parametrize("changed", ["key", "target"])
+def test_another_key_or_another_target_gets_all_rows(tmp_path: Path, target: Target, changed: str) -> None:
+    sent = Sent(tmp_path, target)
+    sent.write(("a", 1), ("b", 1))
+    sent.deliver()
+    own = sent.lake.settings.sinks["crm"].model_dump()
+    if changed == "key":
+        own["key"] = ["gamer_id", "n"]
+    else:
+        own["rest"]["url"] += "/other"
+    sent.lake.reopen(sinks={"crm": own})
+    sent.write(("a", 1), ("b", 1))
     assert sent.deliver() == [("a", 1, "upsert"), ("b", 1, "upsert")]
+    assert sent.deliver() == []
+
+
+class Replacing:
+    """A target that has a table: a call that replaces it, and that may be refused or find nobody."""
+
+    can_replace = True
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self.calls: list[int] = []
+        self.answers: list[Any] = []
+
+    def open(self, options: Any) -> None:
+        pass
+
+    def send(self, calls: Any) -> list[Outcome]:
+        [call] = calls
+        assert call.replaces
+        self.calls.append(len(call.rows))
+        result = self.answers.pop(0) if self.answers else "accepted"
+        if result == "accepted":
+            self.rows = [row["n"] for row in call.objects]
+        return [Outcome(call.key, result)]
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_table_without_key_is_replaced_by_one_call(
+    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = Sent(tmp_path, target, "board", **{"from": "board", "rows_per_call": 2})
+    kind = Replacing()
+    monkeypatch.setattr("spark_app.followers.sinks.process.sink_of", lambda *_: kind)
+    sent.write(*((f"p{number}", number) for number in range(5)))
+    sent.deliver()
+    assert (kind.calls, kind.rows) == ([5], [0, 1, 2, 3, 4])
+    sent.deliver()
+    assert kind.calls == [5]
+    kind.answers = ["refused"]  # it is not divided: a part would replace the whole
+    sent.write(("a", 9), ("b", 8))
+    sent.deliver()
+    assert (kind.calls, kind.rows) == ([5, 2], [0, 1, 2, 3, 4])
+    kind.answers = ["unavailable"] * 3
+    for count in (1, 2, 3):
+        sent.write(*((f"p{number}", count) for number in range(count)))
+        opened = open_sink(sent.lake)
+        opened._runner.call()
+        opened._lake.lease.release()
+    sent.deliver()
+    assert kind.rows == [3, 3, 3]
+    sent.write()
+    sent.deliver()
+    assert kind.rows == []

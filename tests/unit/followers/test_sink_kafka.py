@@ -29,6 +29,7 @@ from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
 from tests.support.projections import EVENTS, GROWN, event
 from tests.support.protos import PROTO3, compile_text
+from tests.support.targets import open_sink
 from tests.support.transactions import Broker, failure
 
 TARGET = """
@@ -107,7 +108,7 @@ def deliver(lake: SmallLake) -> None:
 
 
 def opened(lake: SmallLake) -> OpenSink:
-    return OpenSink(Lake(lake.lake.address, "crm"), "crm", lake.settings, 0)
+    return open_sink(lake)
 
 
 def sent(broker: Broker, registry: Registry, topic: str = "uno") -> list[dict[str, Any]]:

@@ -24,10 +24,11 @@ from spark_app.followers.sinks.process import OpenSink, SinkProcess
 from spark_app.followers.sinks.tables import SinkTables
 from spark_app.lake import cursors
 from spark_app.lake.lake import Lake
+from spark_app.model.errors import LeaseLost
 from tests.support.event_lakes import take
 from tests.support.lakes import SmallLake
 from tests.support.projections import EVENTS, GROWN
-from tests.support.targets import OK, Target
+from tests.support.targets import OK, Target, open_sink
 
 SINK = {"begin": "all", "rows_per_call": 8}
 
@@ -114,7 +115,7 @@ def test_a_setting_that_does_not_fit_is_named_and_loses_nothing(
 ) -> None:
     lake = lake_of(where="latency > 5")
     take(lake, 2)
-    opened = OpenSink(Lake(lake.lake.address, "crm"), "crm", lake.settings, 0)
+    opened = open_sink(lake)
     with pytest.raises(Exception, match=r"sinks.crm.where: no column has the name latency; did you mean latency_ms"):
         opened.run(threading.Event(), once=True)
     opened._lake.lease.release()
@@ -277,7 +278,7 @@ def test_a_crash_sends_what_has_no_answer_again_under_equal_keys(
 
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "write", full)
-        opened = OpenSink(Lake(lake.lake.address, "crm"), "crm", lake.settings, 0)
+        opened = open_sink(lake)
         with pytest.raises(OSError, match="no space"):
             opened.run(threading.Event())
         opened._lake.lease.release()
@@ -296,7 +297,7 @@ def test_a_crash_before_the_cursor_plans_the_same_rows_anew(
     take(lake, 5)
     with monkeypatch.context() as patched:
         patched.setattr(FollowerRunner, "flush", lambda self: (_ for _ in ()).throw(OSError("no space")))
-        opened = OpenSink(Lake(lake.lake.address, "crm"), "crm", lake.settings, 0)
+        opened = open_sink(lake)
         opened._runner.begin()
         with pytest.raises(OSError, match="no space"):
             opened._plan()
@@ -471,3 +472,85 @@ def test_the_ledger_is_removed_when_the_app_has_moved_it(
         moving.call()
     deliver(lake)
     assert len(lake.lake.storage.list(f"{lake.lake.sink('crm')}/ledger")) == 1
+
+
+def test_rejected_rows_of_an_ordered_sink_are_sent_again(lake_of: Callable[..., SmallLake], target: Target) -> None:
+    target.answer = lambda key, rows, tried: 400 if any(row["_offset"] == 2 for row in rows) else OK
+    lake = lake_of(order="key", key=["gamer_id"])
+    take(lake, 4)
+    deliver(lake)
+    target.answer = lambda key, rows, tried: OK
+    people.send_rejected(lake.lake, lake.settings, "crm")
+    take(lake)
+    deliver(lake)
+    assert sent(target) == silver(lake)
+
+
+def test_plans_of_other_lanes_are_not_sent_side_by_side(lake_of: Callable[..., SmallLake], target: Target) -> None:
+    """The rows of a key keep their order although the number of calls at a time is another one after a start."""
+    target.answer = lambda key, rows, tried: 503
+    lake = lake_of(order="key", key=["latency_ms"], begin="new", rows_per_call=1, in_flight=3)
+    deliver(lake)
+    for latency in range(40):
+        take(lake, latency=latency % 10)
+    opened = open_sink(lake)
+    opened._runner.call()
+    opened._runner.flush()
+    opened._lake.lease.release()
+    changed = lake.settings.sinks["crm"].model_copy(update={"in_flight": 16})
+    lake.reopen(sinks={"crm": changed.model_dump()})
+    for latency in range(40):
+        take(lake, latency=latency % 10)
+    target.answer = lambda key, rows, tried: OK
+    deliver(lake)
+    assert sent(target) == silver(lake)
+    for latency in range(10):
+        own = [row["_offset"] for row in target.rows() if row["latency_ms"] == latency]
+        assert own == sorted(own)
+
+
+def test_a_sink_that_was_not_in_the_settings_keeps_what_was_planned(
+    lake_of: Callable[..., SmallLake], target: Target
+) -> None:
+    target.answer = lambda key, rows, tried: 503
+    lake = lake_of()
+    take(lake, 3)
+    process = SinkProcess("crm", lake.settings)
+    process.start()
+    wait(lambda: state.read(lake.lake, "crm").get("state") == "down")
+    process.stop()
+    assert process.join(30)
+    lake.lake.storage.delete(cursors.key_of(lake.lake, "sink.crm"))  # as the app does without the sink
+    take(lake, 2)
+    target.answer = lambda key, rows, tried: OK
+    deliver(lake)
+    take(lake, 1)
+    deliver(lake)
+    assert sent(target) == [*silver(lake)[:3], silver(lake)[5]]
+
+
+def test_a_process_that_has_lost_its_lease_removes_nothing(
+    lake_of: Callable[..., SmallLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = lake_of(begin="new")
+    deliver(lake)
+    take(lake, 2)
+    opened = open_sink(lake)
+    opened._runner.begin()
+    other = open_sink_of_another(lake)
+    other._plan()
+
+    def lost() -> None:
+        raise LeaseLost("another process")
+
+    monkeypatch.setattr(opened._lake.lease, "check", lost)
+    with pytest.raises(LeaseLost):
+        opened._plan()
+    with pytest.raises(LeaseLost):
+        opened._plan()
+    assert len(lake.lake.storage.list(f"{lake.lake.sink('crm')}/plans")) == 1
+
+
+def open_sink_of_another(lake: SmallLake) -> OpenSink:
+    own = Lake(lake.lake.address, "crm")
+    return OpenSink(own, "crm", lake.settings, 0, threading.Event())
