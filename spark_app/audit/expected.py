@@ -48,6 +48,8 @@ class Json:
     value: Any
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, Json):
+            return bool(other.value == self.value)
         return isinstance(other, str) and json.loads(other) == self.value
 
 

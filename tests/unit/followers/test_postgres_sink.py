@@ -17,7 +17,9 @@ from spark_app.followers.sinks.copy_rows import copy_text, type_of
 from spark_app.followers.sinks.postgres import PostgresSink
 from spark_app.followers.sinks.process import sink_of
 from spark_app.followers.sinks.sink import Call
+from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError
+from spark_app.settings.models import Settings
 from spark_app.settings.sinks import Postgres, SinkSettings
 from tests.tiers import ROOT
 
@@ -30,10 +32,11 @@ def sink(dsn: Path, **values: Any) -> PostgresSink:
 
 
 def test_it_is_a_kind_of_sink(tmp_path: Path) -> None:
-    settings = SinkSettings.model_validate({"postgres": {"dsn_file": "/d", "schema": "games", "table": "{name}_x"}})
-    assert isinstance(sink_of("crm", settings), PostgresSink)
+    own = {"postgres": {"dsn_file": "/d", "schema": "games", "table": "{name}_x"}}
+    settings = Settings(sinks={"crm": SinkSettings.model_validate(own)})
+    assert isinstance(sink_of("crm", settings, Lake(tmp_path)), PostgresSink)
     for others in ({"kind": "x"}, {"rest": {"url": "http://h.example"}}):
-        with pytest.raises(ValueError, match="set exactly one of rest, postgres and kind"):
+        with pytest.raises(ValueError, match="set exactly one of rest, kafka, postgres and kind"):
             SinkSettings.model_validate({"postgres": {"dsn_file": "/d"}, **others})
 
 
