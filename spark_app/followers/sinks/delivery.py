@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import inspect
 import itertools
 import random
@@ -27,7 +28,7 @@ import pyarrow as pa
 from spark_app.followers.sinks.json_rows import to_json
 from spark_app.followers.sinks.ledger import Ending, Ledger, Line, open_spans
 from spark_app.followers.sinks.plan import FREE, LANE, Part, Plan
-from spark_app.followers.sinks.sink import OPERATION, Call, Outcome, Sink
+from spark_app.followers.sinks.sink import ERASE, KEY, OPERATION, Call, Outcome, Sink
 from spark_app.model.errors import LeaseLost, last_message_line
 from spark_app.model.record_schemas import LINEAGE_COORDINATES
 from spark_app.model.text import one_line
@@ -366,6 +367,8 @@ def _wait_s(attempts: int) -> float:
 
 def _name(row: Mapping[str, Any]) -> str:
     """A rejected row: its coordinates, or the row itself if it has none."""
+    if row.get(OPERATION) == ERASE:
+        return to_json({"erased": hashlib.sha256(row[KEY].encode()).hexdigest()}).decode()
     if OPERATION in row:
         return to_json(row).decode()
     return to_json({name: row[name] for name in LINEAGE_COORDINATES}).decode()

@@ -22,7 +22,7 @@ from posixpath import basename
 import numpy as np
 import pyarrow as pa
 
-from spark_app.followers.sinks.sink import OPERATION
+from spark_app.followers.sinks.sink import ERASE, KEY, OPERATION
 from spark_app.lake.files import failpoints
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError, LeaseLost
@@ -32,6 +32,7 @@ from spark_app.settings.sinks import SinkSettings
 CALL, LANE = "_call", "_lane"  # columns: the number of the row's call, and what the call has to wait for
 FREE = -1  # the lane of calls that wait for none
 ENDING = ".plan"
+MOST_PLACES = 999
 OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
@@ -67,6 +68,12 @@ class Part:
             texts = zip(*(rows[key].cast(pa.string()).to_pylist() for key in keys), strict=True)
             lanes = np.fromiter((zlib.crc32(repr(one).encode()) % sink.in_flight for one in texts), np.int64, len(rows))
         return Part(table, name, list(files), cut(rows, sink.rows_per_call, lanes), names)
+
+    @staticmethod
+    def of_erased(keys: Sequence[str]) -> Part:
+        """One call for each key that is to be forgotten."""
+        rows = pa.table({KEY: pa.array(keys, pa.string()), OPERATION: [ERASE] * len(keys)})
+        return Part("", "", [], cut(rows, 1, None))
 
     @property
     def has_rows(self) -> bool:

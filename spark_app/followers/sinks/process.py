@@ -26,7 +26,7 @@ from spark_app.followers.sinks import state
 from spark_app.followers.sinks.changes import ChangePlanner
 from spark_app.followers.sinks.delivery import GRACE_S, Delivery
 from spark_app.followers.sinks.ledger import Ledger, Line, ledger_folder, writer_of
-from spark_app.followers.sinks.plan import CALL, LANE, Part, Plan, Plans
+from spark_app.followers.sinks.plan import CALL, LANE, MOST_PLACES, Part, Plan, Plans, number_of
 from spark_app.followers.sinks.planner import UnitPlanner
 from spark_app.followers.sinks.silver_rows import ROW, SilverRows
 from spark_app.followers.sinks.sink import Sink, made_by
@@ -248,7 +248,10 @@ class OpenSink:
         for key, wanted in asked:
             self._forget_plans_of(state.id_of(key))  # an attempt before this one has failed in the middle
             units = Units.since(self._lake, self._manifests, min(wanted.get("from", 1), self._runner.cursor) - 1)
-            self._planner.again(state.id_of(key), wanted, replace(units, upto=self._runner.cursor))
+            if "erase" in wanted:
+                self._erase(state.id_of(key), wanted["erase"])
+            else:
+                self._planner.again(state.id_of(key), wanted, replace(units, upto=self._runner.cursor))
         if asked and not self._attempt():
             return
         self._runner.flush()
@@ -270,6 +273,15 @@ class OpenSink:
         if self._failed:
             self._lake.lease.check()
         return not self._failed
+
+    def _erase(self, request: str, keys: Sequence[str]) -> None:
+        if not getattr(self._target, "can_erase", False):
+            log.warning("a sink cannot tell its target whom to forget", sink=self._name, remedy="set on_erase")
+            return
+        number = f"{number_of(self._runner.cursor, MOST_PLACES)}-{request}"
+        plan = Plan(number, self._runner.cursor, [Part.of_erased(keys)], request, self._sink.lanes)
+        self._plans.store(plan)
+        self._planner.made.append((number, plan.rows, plan.at))
 
     def _forget_plans_of(self, request: str) -> None:
         self._planner.made = [one for one in self._planner.made if not one[0].endswith(request)]

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from spark_app.followers.sinks.sink import DELETE, OPERATION, Call, Outcome
+from spark_app.followers.sinks.sink import DELETE, ERASE, KEY, OPERATION, Call, Outcome
 from spark_app.model.errors import ConfigurationError
 from spark_app.settings.config import read_secret
 from spark_app.settings.sinks import NAME, Auth, Rest, names_in
@@ -43,6 +43,7 @@ class RestSink:
         """`name` is that of the sink, for messages."""
         self._setting = f"sinks.{name}.rest"
         self._settings = settings
+        self.can_erase = bool(settings.on_erase)
         self._in_flight = in_flight
         self._session: aiohttp.ClientSession | None = None
         self._header: str | None = None
@@ -76,7 +77,10 @@ class RestSink:
         Raises:
             ConfigurationError: an address names a column that the rows lack, or one besides the key of a gone row.
         """
-        settings, row = self._settings, call.objects[0] if self._of_row or self._settings.delete else {}
+        settings, row = self._settings, call.objects[0] if self._of_row or OPERATION in call.rows.column_names else {}
+        if row.get(OPERATION) == ERASE:
+            address = settings.on_erase.format(key=quote(row[KEY], safe=""))
+            return await self._request(call.key, "DELETE", address, None)
         is_gone = bool(settings.delete) and row.get(OPERATION) == DELETE
         pattern = settings.delete if is_gone else settings.url
         values = dict[str, str]()
@@ -91,11 +95,6 @@ class RestSink:
         if is_gone:
             return await self._request(call.key, "DELETE", address, None)
         return await self._request(call.key, settings.method, address, call)
-
-    async def erase(self, key: str, value: str) -> Outcome:
-        """Tell the service that a person is erased."""
-        address = self._settings.on_erase.format(key=quote(value, safe=""))
-        return await self._request(key, "DELETE", address, None)
 
     async def _request(self, key: str, method: str, address: str, call: Call | None) -> Outcome:
         settings, headers = self._settings, {**self._settings.headers, "Idempotency-Key": key}

@@ -20,6 +20,8 @@ from spark_app.model.text import near
 GROUP = "protolake.sinks"
 OPERATION = "_op"  # a column of rows that change: upsert or delete
 UPSERT, DELETE = "upsert", "delete"
+ERASE = "erase"  # of a row that has only the column `KEY`: a person who is to be forgotten
+KEY = "key"
 Result = Literal["accepted", "refused", "retry", "unavailable", "too_large"]
 
 

@@ -2,8 +2,9 @@
 
 _protolake/sinks/crm/state.json            what the process has last said of it
 _protolake/sinks/crm/paused.json           {"why"}: it waits for a person
-_protolake/sinks/crm/requests/<id>.json    what is to be sent again: {"from": 40}, all rows since that unit, or
-                                           {"rejected": {table: [coordinates]}, "upto": line of the ledger}
+_protolake/sinks/crm/requests/<id>.json    {"from": 40}: all rows since that unit are sent again; {"rejected":
+                                           {table: [coordinates]}, "upto": line of the ledger}: these rows are;
+                                           {"erase": [key]}: the target is told whom to forget
 """
 
 from __future__ import annotations

@@ -554,3 +554,21 @@ def test_a_process_that_has_lost_its_lease_removes_nothing(
 def open_sink_of_another(lake: SmallLake) -> OpenSink:
     own = Lake(lake.lake.address, "crm")
     return OpenSink(own, "crm", lake.settings, 0, threading.Event())
+
+
+def test_the_target_is_told_whom_to_forget(lake_of: Callable[..., SmallLake], target: Target) -> None:
+    target.answer = lambda key, rows, tried: 400 if not rows else OK
+    lake = lake_of({"on_erase": f"{target.url}/players/{{key}}"})
+    take(lake, 2)
+    state.request(lake.lake, "crm", {"erase": ["a/b", "someone"]})
+    deliver(lake)
+    told = [(method, path) for _, method, path, _ in target.got if method == "DELETE"]
+    assert sorted(told) == [("DELETE", "/players/a%2Fb"), ("DELETE", "/players/someone")]
+    assert sent(target) == silver(lake)
+    assert [line.result for line in ledger(lake) if not line.table] == ["rejected", "rejected"]
+    left = [path.read_bytes() for path in lake.lake.path(lake.lake.sink("crm")).rglob("*") if path.is_file()]
+    assert [data for data in left if b"someone" in data] == []
+    target.answer = lambda key, rows, tried: OK
+    state.request(lake.lake, "crm", {"erase": ["someone"]})
+    deliver(lake)
+    assert ledger(lake)[-1].result == "accepted"
