@@ -284,7 +284,7 @@ class OpenSink:
         self._planner.made.append((number, plan.rows, plan.at))
 
     def _forget_plans_of(self, request: str) -> None:
-        self._planner.made = [one for one in self._planner.made if not one[0].endswith(request)]
+        self._planner.made[:] = [one for one in self._planner.made if not one[0].endswith(request)]
         for number in self._plans.numbers():
             if number.endswith(request):
                 self._plans.forget(number)
