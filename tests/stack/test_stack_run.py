@@ -87,7 +87,7 @@ def test_gold_tables_of_all_kinds_follow_kills_and_new_columns(new_stage: Callab
     kept = {"GOLD__TABLES": json.dumps({"hourly": gold_tables.KINDS["hourly"]})}
     assert stage.drain(**kept) == [ExitCode.DONE]
     by_sql = {f"sql.{table}" for table in gold_tables.MADE_BY_SQL}
-    assert {*cursors.names(Lake(stage.lake))} == {"events", "gold", "gold.hourly", *by_sql}
+    assert {*cursors.names(Lake(stage.lake))} == {"events", "sinks", "gold", "gold.hourly", *by_sql}
     assert {one.unit for one in sql_tables.every(Lake(stage.lake)) if one.digest} == {max(Lake(stage.lake).units())}
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -113,11 +115,14 @@ def test_a_folder_of_files_reaches_a_service(
     folder.mkdir()
     own = sinks(target, events={"begin": "all", "rows_per_call": 10})
     stage = new_stage(SOURCE__KIND="files", SOURCE__PATH=str(folder), SOURCE__SETTLE_S="0.1", SINKS=own)
-    stage.produce(10)  # registers the schema
+    stage.produce(10)  # registers the schema, which other tests have, too
+    with urllib.request.urlopen(f"{stage.registry.url}/subjects/{stage.topic}-value/versions/latest") as answer:
+        own_id = struct.pack(">I", json.load(answer)["id"])
     app, deliver = stage.start(), stage.spawn("deliver")
     try:
         for number in range(3):
-            write_parquet(folder / f"{number}.parquet", framed(100 * (number + 1), 100 * number))
+            frames = [b"\0" + own_id + frame[5:] for frame in framed(100 * (number + 1), 100 * number)]
+            write_parquet(folder / f"{number}.parquet", frames)
             wait_until(lambda count=100 * (number + 1): len(target.rows()) == count, "the rows of the file")
     finally:
         kill(deliver)
