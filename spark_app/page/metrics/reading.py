@@ -155,7 +155,8 @@ def read(lake: Lake, moment: float, before: Reading | None = None) -> Reading:
     """
     units, status = lake.units(), read_json(lake.storage, lake.status)
     followers = (status or {}).get("followers")
-    names = [str(name).removeprefix(SINK) for name in followers or () if str(name).startswith(SINK)]
+    names = [str(name) for name in followers] if isinstance(followers, dict) else []
+    names = [name.removeprefix(SINK) for name in names if name.startswith(SINK)]
     if sinks := {name: said for name in names if (said := state.read(lake, name))}:  # of another process than the app's
         status = {**(status or {}), "sinks": sinks}
     return Reading(status, moment, units[-1] if units else None, free_bytes(lake.root), before)
