@@ -20,7 +20,8 @@ from pydantic import (
 
 from spark_app.settings.connections import Section, without_secrets
 
-SinkName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+NAMES = re.compile("[a-z][a-z0-9_]{0,63}")
+SinkName = Annotated[str, StringConstraints(pattern=f"^{NAMES.pattern}$")]
 NAME, TABLE = "name", "table"  # in an address, or the name of a table: the routing name, and that in the lake
 MOST_OF_KAFKA = 100  # calls that wait for their turn
 

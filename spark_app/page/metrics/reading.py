@@ -19,6 +19,7 @@ from spark_app.lake.files.disk import free_bytes
 from spark_app.lake.files.state_files import read_json
 from spark_app.lake.lake import Lake
 from spark_app.page.format import moment_of
+from spark_app.settings.sinks import NAMES
 from spark_app.units.driver.status import STALE_S, problem
 
 STATES = ("starting", "running", "waiting", "held", "stopped", "dead")
@@ -156,7 +157,7 @@ def read(lake: Lake, moment: float, before: Reading | None = None) -> Reading:
     units, status = lake.units(), read_json(lake.storage, lake.status)
     followers = (status or {}).get("followers")
     names = [str(name) for name in followers] if isinstance(followers, dict) else []
-    names = [name.removeprefix(SINK) for name in names if name.startswith(SINK)]
+    names = [own for name in names if name.startswith(SINK) and NAMES.fullmatch(own := name.removeprefix(SINK))]
     if sinks := {name: said for name in names if (said := state.read(lake, name))}:  # of another process than the app's
         status = {**(status or {}), "sinks": sinks}
     return Reading(status, moment, units[-1] if units else None, free_bytes(lake.root), before)

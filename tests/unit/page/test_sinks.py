@@ -22,7 +22,9 @@ DOWN = {"state": "down", "reason": "no answer", "from": "silver", "tables": ["t0
 def lake_of(folder: Path) -> Lake:
     lake = Lake(folder)
     lake.prepare()
-    followers = {name: {"unit": 1, "lag": 0} for name in ("events", "sink.crm", "sink.board")}
+    followers = {
+        name: {"unit": 1, "lag": 0} for name in ("events", "sink.crm", "sink.board", "sink.../gone", "sink.x/../gone")
+    }
     write_status(lake, at=time.time(), followers=followers, tables=1)
     lake.storage.create_folders(*map(lake.sink, ("crm", "board", "gone")))
     state.tell(lake, "crm", DOWN | {"rejected": 1, "waits_since": int((time.time() - 60) * 1e6)})
