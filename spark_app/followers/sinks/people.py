@@ -54,7 +54,8 @@ def send_rejected(lake: Lake, settings: Settings, name: str) -> str:
     tables = defaultdict(list)
     for table, row, _ in found:
         value = json.loads(row)
-        tables[table].append([] if OPERATION in value else [value[one] for one in LINEAGE_COORDINATES])
+        if set(LINEAGE_COORDINATES) <= value.keys() and OPERATION not in value:
+            tables[table].append([value[one] for one in LINEAGE_COORDINATES])
     upto = max(number for _, _, number in found)
     state.request(lake, name, {"rejected": tables, "upto": upto})
     return f"{name} sends {len(found):,} rejected rows again{WHEN}"
