@@ -137,7 +137,7 @@ class ChangePlanner(Follower):
         columns = self._tables.columns(table)
         assert columns is not None
         keys = self._keys(table, columns)
-        rows = self._rows(table, columns)
+        rows = self._rows(table, columns, keys)
         with ENGINE:
             return self._compared(table, name, keys, rows)
 
@@ -174,7 +174,7 @@ class ChangePlanner(Follower):
             raise ConfigurationError(f"{text}: set some, or a kind of sink that replaces tables, such as postgres")
         return [known[name.casefold()] for name in named]
 
-    def _rows(self, table: str, columns: pa.Schema) -> pa.Table:
+    def _rows(self, table: str, columns: pa.Schema, keys: Sequence[str]) -> pa.Table:
         """The columns to send of the rows to send."""
         where = self._sink.where
         with ENGINE:
@@ -191,7 +191,7 @@ class ChangePlanner(Follower):
         if where:
             with ENGINE:
                 rows = rows.filter(pa.array(failures(rows, [where]) == 0))
-        named = {name.casefold() for name in (*self._sink.columns, *self._keys(table, columns))}
+        named = {name.casefold() for name in (*self._sink.columns, *keys)}
         return rows.select(
             [n for n in columns.names if (n.casefold() in named if self._sink.columns else not n.startswith(STATE))]
         )

@@ -15,7 +15,6 @@ import inspect
 import itertools
 import random
 import time
-import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,7 @@ import pyarrow as pa
 
 from spark_app.followers.sinks.json_rows import to_json
 from spark_app.followers.sinks.ledger import Ending, Ledger, Line, open_spans
-from spark_app.followers.sinks.plan import FREE, LANE, Part, Plan
+from spark_app.followers.sinks.plan import FREE, LANE, Part, Plan, lane_of
 from spark_app.followers.sinks.sink import ERASE, KEY, OPERATION, Call, Outcome, Sink
 from spark_app.model.errors import LeaseLost, last_message_line
 from spark_app.model.record_schemas import LINEAGE_COORDINATES
@@ -201,8 +200,7 @@ class Delivery:
             opened.places.append(places)
             own = [line for line in lines if line.part == number]
             if part.replaces:  # one call, and those of a table one after another
-                lane = zlib.crc32(part.table.encode()) >> 1
-                spans += [] if own else [Span(opened, number, 0, len(part.rows), 0, lane)]
+                spans += [] if own else [Span(opened, number, 0, len(part.rows), 0, lane_of(part.table))]
                 continue
             starts, lanes = part.starts, part.rows[LANE].to_numpy()
             for start, stop in itertools.pairwise(starts.tolist()):

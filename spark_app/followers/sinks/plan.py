@@ -63,7 +63,7 @@ class Part:
         named = {name.casefold() for name in (names or sink.key)}
         lanes, keys = None, [name for name in rows.column_names if name.casefold() in named]
         if sink.order == "table":
-            lanes = np.full(len(rows), zlib.crc32(table.encode()) >> 1)
+            lanes = np.full(len(rows), lane_of(table))
         elif keys and (sink.order == "key" or names):
             texts = zip(*(rows[key].cast(pa.string()).to_pylist() for key in keys), strict=True)
             lanes = np.fromiter((zlib.crc32(repr(one).encode()) % sink.in_flight for one in texts), np.int64, len(rows))
@@ -118,6 +118,11 @@ class Plan:
     @property
     def rows(self) -> int:
         return sum(len(part.rows) for part in self.parts)
+
+
+def lane_of(table: str) -> int:
+    """The lane of calls that follow one another because they are of one table."""
+    return zlib.crc32(table.encode()) >> 1
 
 
 def cut(rows: pa.Table, rows_per_call: int, lanes: np.ndarray | None) -> pa.Table:
@@ -177,14 +182,13 @@ class Plans:
         Raises:
             ContractError: the file is damaged.
         """
-        data = memoryview(self._storage.get(self._key(number)))
+        data = self._storage.get(self._key(number))
         try:
-            end = bytes(data).index(b"\n")
-            head = json.loads(bytes(data[:end]))
-            parts, at = list[Part](), end + 1
+            at = data.index(b"\n") + 1
+            head, parts = json.loads(data[:at]), list[Part]()
             for one in head["parts"]:
                 end = at + one.pop("bytes")
-                parts.append(Part(**one, rows=pa.ipc.open_stream(data[at:end]).read_all()))
+                parts.append(Part(**one, rows=pa.ipc.open_stream(memoryview(data)[at:end]).read_all()))
                 at = end
         except (ValueError, LookupError, TypeError, pa.ArrowException) as error:
             path = self._storage.uri(self._key(number))
@@ -198,9 +202,9 @@ class Plans:
         return f"{self._folder}/{number}{ENDING}"
 
 
-def number_of(unit: int, place: int) -> str:
-    """The number of a plan."""
-    return f"{unit:012d}-{place:03d}"
+def number_of(unit: int, place: int, request: str = "") -> str:
+    """The number of a plan; that of a request ends with its id."""
+    return f"{unit:012d}-{place:03d}" + (f"-{request}" if request else "")
 
 
 def unit_of(number: str) -> int:

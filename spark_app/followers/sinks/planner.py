@@ -179,8 +179,7 @@ class UnitPlanner(Follower):
             rows = pa.concat_tables(found)
             part = Part.of(self._sink, table, self._rows.name_of(table), dict.fromkeys(files), rows)
             parts.append(part)
-        number = number_of(upto, place) + (f"-{request}" if request else "")
-        plan = Plan(number, upto, parts, request, self._sink.lanes)
+        plan = Plan(number_of(upto, place, request), upto, parts, request, self._sink.lanes)
         self._plans.store(plan)
         self.made.append((plan.number, plan.rows, plan.at))
 

@@ -278,7 +278,7 @@ class OpenSink:
         if not getattr(self._target, "can_erase", False):
             log.warning("a sink cannot tell its target whom to forget", sink=self._name, remedy="set on_erase")
             return
-        number = f"{number_of(self._runner.cursor, MOST_PLACES)}-{request}"
+        number = number_of(self._runner.cursor, MOST_PLACES, request)
         plan = Plan(number, self._runner.cursor, [Part.of_erased(keys)], request, self._sink.lanes)
         self._plans.store(plan)
         self._planner.made.append((number, plan.rows, plan.at))

@@ -74,6 +74,12 @@ def ledger(lake: SmallLake) -> list[Line]:
     return [line for lines in found.values() for line in lines]
 
 
+def moving_of(lake: SmallLake) -> FollowerRunner:
+    """What moves the ledgers into tables, in the app."""
+    tables = SinkTables(lake.lake, lake.settings, lake.opened.units.committer.synced)
+    return FollowerRunner(tables, lake.lake, lake.opened.units.manifests)
+
+
 def test_each_row_of_each_unit_is_sent_once(lake_of: Callable[..., SmallLake], target: Target) -> None:
     lake = lake_of()
     take(lake, 20)
@@ -379,9 +385,7 @@ def test_the_app_moves_the_ledger_into_tables(lake_of: Callable[..., SmallLake],
     take(lake, 8)
     deliver(lake)
     lines = ledger(lake)
-    moving = FollowerRunner(
-        SinkTables(lake.lake, lake.settings, lake.opened.units.committer.synced), lake.lake, lake.opened.units.manifests
-    )
+    moving = moving_of(lake)
     for _ in range(2):
         moving.call()
         moving.flush()
@@ -463,9 +467,7 @@ def test_the_ledger_is_removed_when_the_app_has_moved_it(
 ) -> None:
     monkeypatch.setattr("spark_app.lake.spool.PER_FILE", 1)
     lake = lake_of(rows_per_call=1, in_flight=1)
-    moving = FollowerRunner(
-        SinkTables(lake.lake, lake.settings, lake.opened.units.committer.synced), lake.lake, lake.opened.units.manifests
-    )
+    moving = moving_of(lake)
     for _ in range(4):
         take(lake, 3)
         deliver(lake)
@@ -568,6 +570,9 @@ def test_the_target_is_told_whom_to_forget(lake_of: Callable[..., SmallLake], ta
     assert [line.result for line in ledger(lake) if not line.table] == ["rejected", "rejected"]
     left = [path.read_bytes() for path in lake.lake.path(lake.lake.sink("crm")).rglob("*") if path.is_file()]
     assert [data for data in left if b"someone" in data] == []
+    people.send_rejected(lake.lake, lake.settings, "crm")  # whom the target did not forget is no row to send again
+    deliver(lake)
+    assert sent(target) == silver(lake)
     target.answer = lambda key, rows, tried: OK
     state.request(lake.lake, "crm", {"erase": ["someone"]})
     deliver(lake)
