@@ -33,7 +33,7 @@ from spark_app.units.driver.open_lake import OpenLake
 def find_faults(settings: Settings, live: bool = False) -> list[str]:
     """A line per fault, which begins with the setting."""
     # The app, which has `field_faults` from here, needs no sinks and no page.
-    from spark_app.followers.sinks.process import sink_of
+    from spark_app.followers.sinks.open_sink import sink_of
     from spark_app.page.alerts.alarm import Alarm
     from spark_app.page.files import PageFiles
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from spark_app.followers.sinks.process import OpenSink, take
+from spark_app.followers.sinks.open_sink import OpenSink, take
 from spark_app.lake.lake import Lake
 from tests.support.lakes import SmallLake
 

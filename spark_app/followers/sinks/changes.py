@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.followers.follower import MOST_BYTES, MOST_ROWS, Follower, Units
-from spark_app.followers.sinks.plan import Part, Plan, Plans, number_of, unit_of
+from spark_app.followers.sinks.plan import Head, Part, Plan, Plans, number_of, unit_of
 from spark_app.followers.sinks.silver_rows import ENGINE
 from spark_app.followers.sinks.sink import DELETE, OPERATION, UPSERT
 from spark_app.lake.delta.parquet import read_batches
@@ -59,7 +59,7 @@ class ChangePlanner(Follower):
             can_replace: see `Sink`.
         """
         self.name = f"sink.{name}"
-        self.made: list[tuple[str, int, int]] = []
+        self.made: list[Head] = []
         self._setting = f"sinks.{name}"
         self._sink = settings.sinks[name]
         self.interval_s = self._sink.max_wait_s
@@ -204,7 +204,7 @@ class ChangePlanner(Follower):
         rounds = self._rounds | dict.fromkeys((part.table for part in sent), self._round + 1)
         stored = json.dumps({"round": self._round + 1, "tables": rounds, "target": self._target})
         write_durably(self._lake.storage, self._state, stored, "sink.state")
-        self.made.append((number, plan.rows, plan.at))
+        self.made.append(plan.head)
         old = set(self._rounds.values()) - set(rounds.values())
         self._round, self._rounds = self._round + 1, rounds
         self._sent |= {part.table: part.rows for part in sent}

@@ -13,8 +13,8 @@ import pyarrow.dataset as ds
 
 from spark_app.followers.sinks import state
 from spark_app.followers.sinks.ledger import ledger_folder
+from spark_app.followers.sinks.open_sink import sink_of
 from spark_app.followers.sinks.plan import CALL, LANE, Part
-from spark_app.followers.sinks.process import sink_of
 from spark_app.followers.sinks.silver_rows import ROW, SilverRows
 from spark_app.followers.sinks.sink import OPERATION, Call
 from spark_app.lake.delta.table_handles import Tables

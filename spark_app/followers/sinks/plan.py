@@ -98,6 +98,20 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Head:
+    """What is known of a plan whose rows are in its file.
+
+    Attributes:
+        rows: how many it has; for the others see `Plan`.
+    """
+
+    number: str
+    rows: int
+    at: int
+    lanes: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """
     Attributes:
@@ -118,6 +132,10 @@ class Plan:
     @property
     def rows(self) -> int:
         return sum(len(part.rows) for part in self.parts)
+
+    @property
+    def head(self) -> Head:
+        return Head(self.number, self.rows, self.at, self.lanes)
 
 
 def lane_of(table: str) -> int:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.followers.follower import Follower, Units
-from spark_app.followers.sinks.plan import Part, Plan, Plans, number_of, unit_of
+from spark_app.followers.sinks.plan import Head, Part, Plan, Plans, number_of, unit_of
 from spark_app.followers.sinks.silver_rows import COORDINATES, SilverRows
 from spark_app.lake.delta.manifest import MOVING, Manifest, read_manifest
 from spark_app.lake.files.state_files import read_durable, write_durably
@@ -26,13 +26,12 @@ MOST_ROWS = 100_000  # of a plan
 Added = tuple[str, Sequence[str], Iterable[pa.Table]]  # table, keys of files, their new rows
 MOST_ROUND = 10 * MOST_ROWS  # rows that one call of `follow` plans, or those of one unit
 MOST_UNITS = 100  # of a round: with a thousand tables a manifest has megabytes
-Made = tuple[str, int, int]
 
 
 class UnitPlanner(Follower):
     """
     Attributes:
-        made: (number, rows, time) of the plans that were made and that nobody has taken yet.
+        made: the plans that were made and that nobody has taken yet.
         gone: rows of units whose files were removed before they were planned, which nobody can find by their
             coordinates alone.
     """
@@ -45,7 +44,7 @@ class UnitPlanner(Follower):
         """
         self.name = f"sink.{name}"
         self.interval_s = sink.max_wait_s
-        self.made: list[Made] = []
+        self.made: list[Head] = []
         self.gone = 0
         self._sink = sink
         self._lake = lake
@@ -181,7 +180,7 @@ class UnitPlanner(Follower):
             parts.append(part)
         plan = Plan(number_of(upto, place, request), upto, parts, request, self._sink.lanes)
         self._plans.store(plan)
-        self.made.append((plan.number, plan.rows, plan.at))
+        self.made.append(plan.head)
 
 
 def _inside(rows: pa.Table, topic: str, partition: str, first: int, end: int) -> pa.ChunkedArray:

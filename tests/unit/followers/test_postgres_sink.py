@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 
 from spark_app.followers.sinks.copy_rows import copy_text, type_of
+from spark_app.followers.sinks.open_sink import sink_of
 from spark_app.followers.sinks.postgres import PostgresSink
-from spark_app.followers.sinks.process import sink_of
 from spark_app.followers.sinks.sink import Call
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError
@@ -127,6 +127,6 @@ def test_types_that_few_tables_have() -> None:
 
 
 def test_other_sinks_do_not_load_psycopg() -> None:
-    code = "import sys, spark_app.followers.sinks.process; print([m for m in ['psycopg'] if m in sys.modules])"
+    code = "import sys, spark_app.followers.sinks.open_sink; print([m for m in ['psycopg'] if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -188,7 +188,7 @@ def test_a_table_without_key_is_replaced_by_one_call(
 ) -> None:
     sent = Sent(tmp_path, target, "board", **{"from": "board", "rows_per_call": 2})
     kind = Replacing()
-    monkeypatch.setattr("spark_app.followers.sinks.process.sink_of", lambda *_: kind)
+    monkeypatch.setattr("spark_app.followers.sinks.open_sink.sink_of", lambda *_: kind)
     sent.write(*((f"p{number}", number) for number in range(5)))
     sent.deliver()
     assert (kind.calls, kind.rows) == ([5], [0, 1, 2, 3, 4])

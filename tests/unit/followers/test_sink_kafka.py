@@ -17,7 +17,8 @@ from deltalake import DeltaTable
 from spark_app.followers.sinks import delivery, kafka, state
 from spark_app.followers.sinks.kafka import MOST_MARKS, KafkaSink
 from spark_app.followers.sinks.ledger import Ledger, Line
-from spark_app.followers.sinks.process import OpenSink, SinkProcess
+from spark_app.followers.sinks.open_sink import OpenSink
+from spark_app.followers.sinks.process import SinkProcess
 from spark_app.followers.sinks.sink import Call
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, LeaseLost

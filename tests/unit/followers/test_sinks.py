@@ -20,7 +20,8 @@ from spark_app.audit import audit_sink
 from spark_app.followers.runner import FollowerRunner
 from spark_app.followers.sinks import people, state
 from spark_app.followers.sinks.ledger import Ledger, Line, open_spans
-from spark_app.followers.sinks.process import OpenSink, SinkProcess
+from spark_app.followers.sinks.open_sink import OpenSink
+from spark_app.followers.sinks.process import SinkProcess
 from spark_app.followers.sinks.tables import SinkTables
 from spark_app.lake import cursors
 from spark_app.lake.lake import Lake
