@@ -216,7 +216,7 @@ class Stack:
         sender = Program("producer", [sys.executable, "-m", "producer", "run"], producer, grace=2.0)
         servers = [server.program() for server in self._all_servers()]
         deliver = Program("deliver", [sys.executable, "-m", "spark_app", "deliver", *settings], app, grace=15.0)
-        beside = [deliver] if config.load(self.options.settings).sinks else []
+        beside = [deliver] if config.load(self.options.settings).all_sinks else []
         beside += [page] if self.options.page else []
         return [*servers, spark, *beside, *([sender] if self.options.producer else [])]
 

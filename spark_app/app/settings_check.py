@@ -53,7 +53,7 @@ def find_faults(settings: Settings, live: bool = False) -> list[str]:
         for file in files_of(settings.tables.sql):
             with _noted(found, f"tables.sql: {file}"):
                 read(file)
-        for name, sink in settings.sinks.items():
+        for name, sink in settings.all_sinks.items():
             with _noted(found):
                 target = sink_of(name, settings, lake)
                 target.open(sink.options)

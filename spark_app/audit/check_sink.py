@@ -40,10 +40,10 @@ def audit_sink(settings: Settings, name: str, received: Path) -> Verdict:
     Raises:
         ConfigurationError: there is no such sink, or the file is no such log.
     """
-    if name not in settings.sinks or not settings.sinks[name].is_append:
+    if name not in settings.all_sinks or not settings.all_sinks[name].is_append:
         raise ConfigurationError(f"--sink: the settings have no sink {name} whose rows come from silver")
     began = time.monotonic()
-    auditor = _Auditor(settings, name, settings.sinks[name])
+    auditor = _Auditor(settings, name, settings.all_sinks[name])
     verdict = auditor.run(received)
     verdict.seconds = time.monotonic() - began
     return verdict

@@ -87,7 +87,7 @@ def sink_followers(given: FollowerContext) -> list[SinkTables]:
     """The one that moves their ledgers. No manifest is kept for a sink that the settings no longer have."""
     opened, lake = given.opened, given.opened.lake
     for name in cursors.names(lake):
-        if name.startswith(cursors.SINK) and name.removeprefix(cursors.SINK) not in opened.settings.sinks:
+        if name.startswith(cursors.SINK) and name.removeprefix(cursors.SINK) not in opened.settings.all_sinks:
             lake.storage.delete(cursors.key_of(lake, name))
             log.warning("the settings do not have a sink any more", sink=name.removeprefix(cursors.SINK))
     return [SinkTables(lake, opened.settings, opened.units.committer.synced)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from posixpath import basename
 from typing import Any
 
@@ -34,6 +34,7 @@ class SqlTable:
         unit: the last unit in the table.
         version: the version of the table that the last run made.
         failed: why the last run failed; "" if it did not.
+        key: the columns that no two rows have alike, as far as the mode tells them.
     """
 
     table: str
@@ -54,6 +55,7 @@ class SqlTable:
     seconds: float
     at: str
     failed: str = ""
+    key: list[str] = field(default_factory=list)
 
     def column_of(self, field: str) -> str | None:
         """As `GoldSpec.column_of`: a query may make any row of any value."""

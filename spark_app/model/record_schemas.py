@@ -69,6 +69,7 @@ DEFERRED_SCHEMA = pa.schema(
     ]
 )
 
+LANDED = "_landed_at"
 # The columns of every silver row besides the fields of its message.
 LINEAGE_SCHEMA = pa.schema(
     [
@@ -78,7 +79,7 @@ LINEAGE_SCHEMA = pa.schema(
         ("_offset", pa.int64()),
         ("_kafka_timestamp", pa.timestamp("us", "UTC")),
         ("_schema_id", pa.int64()),
-        ("_landed_at", pa.timestamp("us", "UTC")),
+        (LANDED, pa.timestamp("us", "UTC")),
     ]
 )
 

@@ -31,6 +31,7 @@ from spark_app.model.views import Views
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
 from spark_app.settings.gold import PATTERN, Gold, meeting
 from spark_app.settings.renamed import in_environment
+from spark_app.settings.serving import SERVE, SERVE_SILVER, Serve
 from spark_app.settings.silver import Reference, ReferenceName, Silver, folded, joined_names
 from spark_app.settings.sinks import SinkName, SinkSettings
 from spark_app.settings.spark_cluster import SparkSettings
@@ -353,6 +354,7 @@ class Settings(BaseSettings):
     reference: dict[ReferenceName, Reference] = {}
     gold: Gold = Gold()
     sinks: dict[SinkName, SinkSettings] = {}
+    serve: Serve = Serve()
     followers: Followers = Followers()
     events: Events = Events()
     lake: LakeSettings = LakeSettings()
@@ -404,6 +406,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _know_the_gold_of_sinks(self) -> Settings:
+        for name in {*self.sinks} & {SERVE, SERVE_SILVER}:
+            raise ValueError(f"sinks.{name}: this name is that of a sink of [serve]: take another one")
         for name, sink in self.sinks.items():
             first, _, kind = sink.source.partition(".")
             if first == "gold" and kind and kind not in self.gold.tables:
@@ -431,6 +435,11 @@ class Settings(BaseSettings):
     def _give_each_column_once(cls, references: dict[str, Reference]) -> dict[str, Reference]:
         joined_names(references)
         return references
+
+    @property
+    def all_sinks(self) -> dict[str, SinkSettings]:
+        """Those of [sinks] and of [serve]."""
+        return self.sinks | self.serve.sinks
 
     @property
     def are_columns_changed(self) -> bool:

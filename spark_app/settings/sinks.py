@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     StringConstraints,
@@ -22,6 +23,7 @@ from spark_app.settings.connections import Section, without_secrets
 
 NAMES = re.compile("[a-z][a-z0-9_]{0,63}")
 SinkName = Annotated[str, StringConstraints(pattern=f"^{NAMES.pattern}$")]
+EVERY = "*"  # as `from`: gold, and every table by SQL
 NAME, TABLE = "name", "table"  # in an address, or the name of a table: the routing name, and that in the lake
 MOST_OF_KAFKA = 100  # calls that wait for their turn
 
@@ -109,6 +111,9 @@ class Postgres(Section):
 
     dsn_file: str = Field(description="file with the connection string: postgresql://user:password@host/database")
     namespace: str = Field("public", alias="schema", min_length=1, description="schema of the tables, which exists")
+    keep_days: NonNegativeInt = Field(
+        0, description="days for which rows of silver are kept, by the day on which they landed; 0 = for ever"
+    )
     table: str = Field("{table}", description="name of a table; {name} is the routing name, {table} that in the lake")
     timeout_s: PositiveFloat = Field(30.0, description="seconds for a connection, and for a statement")
 
@@ -185,7 +190,9 @@ class SinkSettings(Section):
     model_config = ConfigDict(populate_by_name=True)
 
     source: str = Field(
-        "silver", alias="from", description="silver, gold, gold.NAME of the settings, or the name of a table by SQL"
+        "silver",
+        alias="from",
+        description="silver, gold, gold.NAME of the settings, a table by SQL, or * = all but silver",
     )
     tables: tuple[str, ...] = Field((), description="routing names of the tables; empty = all")
     where: str = Field("", description="SQL expression that is true for the rows to send, such as bet > 100")
@@ -222,6 +229,12 @@ class SinkSettings(Section):
             raise ValueError("on: silver has append, and every other table has change: its rows change")
         if self.begin == "all" and not is_silver:
             raise ValueError('begin = "all" is for silver: of another table everything is sent at first')
+        if self.source == EVERY and not (self.postgres or self.kind):
+            raise ValueError('from = "*" is for kinds that keep tables apart, such as postgres')
+        if self.source == EVERY and (self.key or self.where or self.columns):
+            raise ValueError('from = "*" sends whole tables, so it has neither key nor where nor columns')
+        if self.postgres and self.postgres.keep_days and not is_silver:
+            raise ValueError("postgres.keep_days is for silver: rows of other tables change")
         if self.order == "key" and is_silver and not self.key:
             raise ValueError('order = "key" needs key, the columns of it')
         if sum(map(bool, (self.rest, self.kafka, self.postgres, self.kind))) != 1:

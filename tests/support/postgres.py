@@ -125,7 +125,7 @@ class Database:
     def types(self, table: str) -> dict[str, str]:
         """Column -> its type."""
         found = "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
-        where = f"attrelid = '{self.schema}.{table}'::regclass AND attnum > 0"
+        where = f"attrelid = '{self.schema}.{table}'::regclass AND attnum > 0 AND NOT attisdropped"
         return dict(self.run(f"{found} WHERE {where} ORDER BY attnum"))
 
 

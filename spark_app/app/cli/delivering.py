@@ -32,7 +32,7 @@ def deliver(
     """Send the rows of committed units to the sinks of the settings, beside the app."""
     loaded = load_to_write(settings, lake)
     log.set_level(loaded.run.log_level)
-    if not loaded.sinks:
+    if not loaded.all_sinks:
         print("there is no sink in the settings; docs/sinks.md shows some")
         raise typer.Exit(ExitCode.DONE)
     from spark_app.followers.sinks.process import deliver
@@ -61,7 +61,7 @@ def _lines(found: dict[str, dict[str, Any]], settings: Settings) -> list[str]:
         since = one.get("waits_since")
         oldest = f"{time.time() - since / 1e6:,.0f} s" if since else "-"
         counts = "".join(f"{one.get(count, 0):>12,}" for count in COUNTS)
-        known = "" if name in settings.sinks else "  (not in the settings)"
+        known = "" if name in settings.all_sinks else "  (not in the settings)"
         lines.append(f"{name:<20}{one['state']:<10}{counts}  {oldest}{known}")
         if one["reason"]:
             lines.append(f"  {one_line(one['reason'])}")
@@ -77,7 +77,7 @@ def check_sink(name: Name, settings: SettingsFile = None, lake: LakeFolder = Non
     calls = sum(trial.calls.values())
     for table, rows in trial.rows.items():
         print(f"{table}: {rows:,} rows in {trial.calls[table]:,} calls")
-    cap = loaded.sinks[name].calls_per_s
+    cap = loaded.all_sinks[name].calls_per_s
     took = f", which take {calls / cap:,.0f} s at {cap:g} calls/s" if cap else ""
     left = "" if trial.is_whole else "; not all rows were read"
     print(f"{sum(trial.rows.values()):,} rows in {calls:,} calls{took}{left}")
@@ -120,6 +120,6 @@ def resend(
 
 
 def _known(settings: Settings, name: str) -> str:
-    if name not in settings.sinks:
-        raise UsageError(f"there is no sink {name} in the settings; {near(name, settings.sinks)}")
+    if name not in settings.all_sinks:
+        raise UsageError(f"there is no sink {name} in the settings; {near(name, settings.all_sinks)}")
     return name

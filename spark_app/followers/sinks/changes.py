@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,16 +23,18 @@ import pyarrow.compute as pc
 from spark_app.followers.follower import MOST_BYTES, MOST_ROWS, Follower, Units
 from spark_app.followers.sinks.plan import Head, Part, Plan, Plans, number_of, unit_of
 from spark_app.followers.sinks.silver_rows import ENGINE
-from spark_app.followers.sinks.sink import DELETE, OPERATION, UPSERT
+from spark_app.followers.sinks.sink import DELETE, OPERATION, UPSERT, Sink
+from spark_app.lake import sql_tables
 from spark_app.lake.delta.parquet import read_batches
 from spark_app.lake.delta.table_handles import Tables
-from spark_app.lake.files.state_files import read_durable, write_durably
+from spark_app.lake.files.state_files import read_durable, read_json, write_durably
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.gold_functions import STATE
-from spark_app.model.table_names import GOLD, is_made_by, name_in
+from spark_app.model.table_names import GOLD, TableNames, is_made_by, name_in
 from spark_app.model.text import near, quoted
 from spark_app.settings.models import Settings
+from spark_app.settings.sinks import EVERY
 from spark_app.tables.expectations.checks import binding_problem
 from spark_app.tables.sql.engine import connection, failures
 
@@ -40,6 +42,7 @@ HASH = "_protolake_hash"
 UNSENT = 0  # no hash, but for one row in 10^19
 MOST_PLANNED = 100_000  # rows, of a plan that has more than one table
 NAME = "{name}"
+WHOLE = " whole"
 
 
 class ChangePlanner(Follower):
@@ -52,21 +55,23 @@ class ChangePlanner(Follower):
     recomputes = True
     gone = 0
 
-    def __init__(self, name: str, settings: Settings, lake: Lake, can_replace: bool):
+    def __init__(self, name: str, settings: Settings, lake: Lake, target: Sink):
         """
         Args:
             name: of the sink.
-            can_replace: see `Sink`.
+            target: whether it `can_replace`, and whether it has `owns_tables`: then a table has nothing there that was
+                not sent.
         """
         self.name = f"sink.{name}"
         self.made: list[Head] = []
         self._setting = f"sinks.{name}"
-        self._sink = settings.sinks[name]
+        self._sink = settings.all_sinks[name]
         self.interval_s = self._sink.max_wait_s
         self._lake = lake
         self._layout = settings.layout
         self._settings = settings
-        self._can_replace = can_replace
+        self._can_replace = target.can_replace
+        self._owns = getattr(target, "owns_tables", False)
         self._target = hashlib.sha256(repr(self._sink.target).encode()).hexdigest()[:16]
         folder = lake.sink(name)
         self._plans, self._sent_files = Plans(lake, folder), Plans(lake, folder, "sent")
@@ -102,7 +107,10 @@ class ChangePlanner(Follower):
     def follow(self, units: Units) -> int:
         """Look for new versions of the tables."""
         parts, sent, versions = list[Part](), list[Part](), dict[str, int]()
-        for table, name in self._chosen():
+        chosen = dict(self._chosen())
+        if self._owns and (gone := self._rounds.keys() - chosen.keys()):
+            self._forget(gone)
+        for table, name in chosen.items():
             handle = self._tables.look_again(table)
             if handle is None or handle.version() == self._versions.get(table):
                 continue
@@ -124,6 +132,11 @@ class ChangePlanner(Follower):
         """(table, routing name) of the tables whose rows leave."""
         first, _, kind = self._sink.source.partition(".")
         pattern = self._layout.pattern_of(kind or GOLD) if first == "gold" else self._sink.source
+        if pattern == EVERY:
+            return every_table(self._lake, self._layout)
+        return self._of_pattern(pattern)
+
+    def _of_pattern(self, pattern: str) -> Iterator[tuple[str, str]]:
         for table in self._lake.storage.list(""):
             if pattern == table:
                 yield table, ""
@@ -150,8 +163,11 @@ class ChangePlanner(Follower):
                 return None
             return replace(Part.of(self._sink, table, name, [], rows), replaces=True), sums
         now = rows.select(keys).append_column(HASH, _hashes(rows))
-        before = self._sent.get(table, now.slice(0, 0))
-        if before.schema != now.schema:  # by another key, or without one
+        before = self._sent.get(table)
+        if before is None or before.schema != now.schema:  # by another key, or without one
+            if self._owns or (self._can_replace and before is not None):
+                rows = rows.append_column(OPERATION, pa.array([UPSERT] * len(rows)))
+                return replace(Part.of(self._sink, table, name, [], rows, keys), replaces=True), now
             before = now.slice(0, 0)
         changed, gone = _differences(now, before, keys)
         if not len(changed) and not len(gone):
@@ -163,8 +179,9 @@ class ChangePlanner(Follower):
         return Part.of(self._sink, table, name, [], found.append_column(OPERATION, operations), keys), now
 
     def _keys(self, table: str, columns: pa.Schema) -> list[str]:
-        first, _, kind = self._sink.source.partition(".")
-        named = self._sink.key or (self._settings.gold_key(kind or GOLD) if first == "gold" else ())
+        kind = self._layout.gold_kind(table)
+        own = sql_tables.read(self._lake, table) if kind is None else None
+        named = self._sink.key or (self._settings.gold_key(kind) if kind else own.key if own else ())
         known = {name.casefold(): name for name in columns.names}
         for name in (*named, *self._sink.columns):
             if name.casefold() not in known:
@@ -198,26 +215,56 @@ class ChangePlanner(Follower):
 
     def _store(self, unit: int, parts: Sequence[Part], sent: Sequence[Part]) -> None:
         number = number_of(self._round + 1, 0)
-        plan = Plan(number, unit, parts, lanes=self._sink.lanes)
+        # What replaces a table of which other calls change single rows is sent beside none of them.
+        alone = WHOLE if any(part.replaces and part.names for part in parts) else ""
+        plan = Plan(number, unit, parts, lanes=self._sink.lanes + alone)
         self._plans.store(plan)
         self._sent_files.store(Plan(number, unit, sent))
-        rounds = self._rounds | dict.fromkeys((part.table for part in sent), self._round + 1)
-        stored = json.dumps({"round": self._round + 1, "tables": rounds, "target": self._target})
-        write_durably(self._lake.storage, self._state, stored, "sink.state")
+        self._round += 1
+        self._remember(self._rounds | dict.fromkeys((part.table for part in sent), self._round))
         self.made.append(plan.head)
-        old = set(self._rounds.values()) - set(rounds.values())
-        self._round, self._rounds = self._round + 1, rounds
         self._sent |= {part.table: part.rows for part in sent}
+
+    def _remember(self, rounds: dict[str, int]) -> None:
+        stored = json.dumps({"round": self._round, "tables": rounds, "target": self._target})
+        write_durably(self._lake.storage, self._state, stored, "sink.state")
+        old = set(self._rounds.values()) - set(rounds.values())
+        self._rounds = rounds
         for round in old:
             self._sent_files.forget(number_of(round, 0))
 
+    def _forget(self, tables: Collection[str]) -> None:
+        """A table of one of these names that comes later is another one."""
+        self._remember({table: round for table, round in self._rounds.items() if table not in tables})
+        for table in tables:
+            self._sent.pop(table, None)
+            self._versions.pop(table, None)
+
     def again(self, request: str, wanted: Mapping[str, Any], units: Units) -> None:
         """Send the newest row of every key, and all keys that are gone since they were sent, whatever was sent."""
+        if self._owns:
+            return self._forget(list(self._rounds))
         for table, rows in self._sent.items():
             kept = rows.drop_columns(HASH)
             unsent = pa.array([UNSENT] * len(rows), pa.uint64())
             self._sent[table] = kept.append_column(HASH, unsent) if kept.num_columns else rows.slice(0, 0)
         self._versions.clear()
+
+
+def every_table(lake: Lake, layout: TableNames) -> Iterator[tuple[str, str]]:
+    """(table, routing name) of gold, and of the tables by SQL, which have none."""
+    by_sql = sql_tables.names(lake)
+    for table in lake.storage.list(""):
+        if layout.is_gold(table):
+            yield table, layout.gold_name_of(table)
+        elif table in by_sql:
+            yield table, ""
+
+
+def sent_tables(lake: Lake, name: str) -> Collection[str]:
+    """The tables of which a sink has sent rows."""
+    found: dict[str, int] = (read_json(lake.storage, f"{lake.sink(name)}/sent.json") or {}).get("tables", {})
+    return found
 
 
 def _hashes(rows: pa.Table) -> pa.ChunkedArray:

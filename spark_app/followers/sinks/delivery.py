@@ -29,6 +29,7 @@ from spark_app.followers.sinks.ledger import Ending, Ledger, Line, open_spans
 from spark_app.followers.sinks.plan import FREE, LANE, Part, Plan, lane_of
 from spark_app.followers.sinks.sink import ERASE, KEY, OPERATION, Call, Outcome, Sink
 from spark_app.model.errors import LeaseLost, last_message_line
+from spark_app.model.log import log
 from spark_app.model.record_schemas import LINEAGE_COORDINATES
 from spark_app.model.text import one_line
 from spark_app.settings.sinks import SinkSettings
@@ -103,6 +104,7 @@ class Delivery:
     Attributes:
         down: why the target takes no calls at the moment; "" = it does.
         paused: why it waits for a person; "" = it does not.
+        trouble: what keeps the sink from caring for its target, besides calls.
     """
 
     def __init__(
@@ -121,7 +123,7 @@ class Delivery:
             load: gives the rows of a part, and the place of each.
             done: called in another thread when the ledger has the end of every row of a plan.
         """
-        self.down = self.paused = ""
+        self.down = self.paused = self.trouble = ""
         self.counts = Counts()
         self._sink = sink
         self._settings = settings
@@ -163,6 +165,8 @@ class Delivery:
         """
         workers = [asyncio.create_task(self._work()) for _ in range(self._settings.in_flight)]
         tasks = [*workers, asyncio.create_task(self._write())]
+        if hasattr(self._sink, "tend"):
+            tasks.append(asyncio.create_task(self._tend()))
         try:
             while not stop():
                 is_full = sum(one.plan.rows for one in self._open) >= MOST_LOADED
@@ -322,6 +326,17 @@ class Delivery:
             self._failures, self.down = 0, ""
         return outcome
 
+    async def _tend(self) -> None:
+        """Let the sink care for its target between calls."""
+        sink: Any = self._sink
+        while True:
+            if not self.down and not self.paused:
+                before, loop = self.trouble, asyncio.get_running_loop()
+                self.trouble = one_line(str(await loop.run_in_executor(self._thread, sink.tend))[:LONGEST_ANSWER])
+                if self.trouble not in ("", before):
+                    log.error("a sink cannot do all that its target needs", reason=self.trouble)
+            await asyncio.sleep(sink.tend_s)
+
     async def _until_written(self) -> None:
         written = self._written
         self._due.set()
@@ -330,8 +345,10 @@ class Delivery:
     async def _write(self) -> None:
         """Write lines as they come, many at a time."""
         while True:
+            # Not `wait_for`, which may lose a cancellation that comes at its end (before Python 3.12).
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), WRITE_EVERY_S if self._ledger.is_local else IN_A_BUCKET_S)
+                async with asyncio.timeout(WRITE_EVERY_S if self._ledger.is_local else IN_A_BUCKET_S):
+                    await self._due.wait()
             self._due.clear()
             written, self._written = self._written, asyncio.Event()
             await self._flush()

@@ -71,7 +71,7 @@ class OpenSink:
         """
         self._lake = lake
         self._name = name
-        self._sink = settings.sinks[name]
+        self._sink = settings.all_sinks[name]
         self._folder = lake.sink(name)
         self._lost = lost
         content = self._sink.model_dump(mode="json", exclude=PACING, exclude_defaults=True)
@@ -82,11 +82,12 @@ class OpenSink:
         self._rows = SilverRows(lake, settings, name, self._sink)
         self._manifests = Manifests(lake, settings.layout)
         self._target = sink_of(name, settings, lake)
+        self._owns = bool(getattr(self._target, "owns_tables", False))
         self._planner: UnitPlanner | ChangePlanner
         if self._sink.is_append:
-            self._planner = UnitPlanner(name, self._sink, lake, self._folder, self._rows)
+            self._planner = UnitPlanner(name, self._sink, lake, self._folder, self._rows, self._owns)
         else:
-            self._planner = ChangePlanner(name, settings, lake, self._target.can_replace)
+            self._planner = ChangePlanner(name, settings, lake, self._target)
         self._runner = FollowerRunner(self._planner, lake, self._manifests, accepted=accepted)
         self._plans = Plans(lake, self._folder)
         self._ledger = Ledger(lake, self._folder)
@@ -282,7 +283,7 @@ class OpenSink:
             "state": now,
             "from": self._sink.source,
             "tables": list(self._sink.tables),
-            "reason": delivery.paused or failed or delivery.down,
+            "reason": delivery.paused or failed or delivery.down or delivery.trouble,
             "planned": self._runner.cursor,
             "waiting": sum(head.rows for head in heads),
             "waits_since": min((head.at for head in heads), default=None),
@@ -300,7 +301,7 @@ def sink_of(name: str, settings: Settings, lake: Lake) -> Sink:
     Raises:
         ConfigurationError: there is no such kind.
     """
-    sink = settings.sinks[name]  # a kind loads a client that no other one needs
+    sink = settings.all_sinks[name]  # a kind loads a client that no other one needs
     if sink.rest is not None:
         from spark_app.followers.sinks.rest import RestSink
 
@@ -311,6 +312,9 @@ def sink_of(name: str, settings: Settings, lake: Lake) -> Sink:
         return KafkaSink(name, settings, lake)
     if sink.postgres is not None:
         from spark_app.followers.sinks.postgres import PostgresSink
+        from spark_app.followers.sinks.served import ServeSink
 
+        if name in settings.serve.sinks:
+            return ServeSink(name, settings, lake)
         return PostgresSink(name, sink.postgres)
     return made_by(sink.kind)

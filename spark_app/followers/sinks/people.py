@@ -32,7 +32,7 @@ BODIES = 3
 
 def states(lake: Lake, settings: Settings) -> dict[str, dict[str, Any]]:
     """Sink -> what its process has last said of it; "waits" if that never was. Also those that left the settings."""
-    return {name: {"state": "waits", "reason": ""} for name in settings.sinks} | state.read_all(lake)
+    return {name: {"state": "waits", "reason": ""} for name in settings.all_sinks} | state.read_all(lake)
 
 
 def send_from(lake: Lake, name: str, unit: int) -> str:
@@ -95,7 +95,7 @@ def check(lake: Lake, settings: Settings, name: str) -> Trial:
     Raises:
         ConfigurationError: they do not fit the tables.
     """
-    sink, trial = settings.sinks[name], Trial()
+    sink, trial = settings.all_sinks[name], Trial()
     target = sink_of(name, settings, lake)
     target.open(sink.options)
     if not sink.is_append:

@@ -93,6 +93,8 @@ class Part:
             with pa.ipc.new_stream(stream, rows.schema) as writer:
                 writer.write_table(rows)
             return hashlib.sha256(stream.getvalue()).hexdigest()
+        if start == stop:  # all rows of before go
+            return ""
         first, last = ("/".join(str(self.rows[name][at]) for name in LINEAGE_COORDINATES) for at in (start, stop - 1))
         return f"{first} {last}"
 

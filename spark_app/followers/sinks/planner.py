@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +24,8 @@ from spark_app.model.offsets import Offsets
 from spark_app.settings.sinks import SinkSettings
 
 MOST_ROWS = 100_000  # of a plan
-Added = tuple[str, Sequence[str], Iterable[pa.Table]]  # table, keys of files, their new rows
+# table, keys of files, their new rows; without keys, all that was sent of the table goes
+Added = tuple[str, Sequence[str] | None, Iterable[pa.Table]]
 MOST_ROUND = 10 * MOST_ROWS  # rows that one call of `follow` plans, or those of one unit
 MOST_UNITS = 100  # of a round: with a thousand tables a manifest has megabytes
 
@@ -36,11 +38,12 @@ class UnitPlanner(Follower):
             coordinates alone.
     """
 
-    def __init__(self, name: str, sink: SinkSettings, lake: Lake, folder: str, rows: SilverRows):
+    def __init__(self, name: str, sink: SinkSettings, lake: Lake, folder: str, rows: SilverRows, owns: bool = False):
         """
         Args:
             name: of the sink.
             folder: the key of the folder of the sink.
+            owns: a table has nothing at the target that was not sent: if its rows are renewed, they are sent anew.
         """
         self.name = f"sink.{name}"
         self.interval_s = sink.max_wait_s
@@ -51,7 +54,8 @@ class UnitPlanner(Follower):
         self._began = f"{folder}/began.json"
         self._plans = Plans(lake, folder)
         self._rows = rows
-        self._skip: dict[str, int] = {}  # table -> the last unit that the first plans include
+        self._owns = owns
+        self._skip: dict[str, int] = {}  # table -> the last unit whose rows are in plans of the whole table
 
     def begin(self, stored: int | None, newest: int) -> int:
         """A new sink begins with the next unit, or with what silver has."""
@@ -69,10 +73,9 @@ class UnitPlanner(Follower):
                 self._plans.forget(number)  # a crash came before the cursor was stored: nothing of it was sent
         if stored is None:
             if self._sink.begin == "all":
-                self._plan_all(newest)
+                self._store(newest, self._all_of(self._lake.tables()))
             ends = {} if self._sink.begin == "all" or not newest else self._ends(newest)
-            stored_now = json.dumps({"skip": self._skip, "ends": ends})
-            write_durably(self._lake.storage, self._began, stored_now, "sink.state")
+            self._write_began(ends)
             return newest
         self._skip = (began or {}).get("skip", {})
         return stored
@@ -85,33 +88,47 @@ class UnitPlanner(Follower):
                 return dict(unit.source["end"])
         return {}
 
-    def _plan_all(self, newest: int) -> None:
-        tables = [table for table in self._lake.tables() if self._rows.is_sent(table)]
-        files = {table: sorted(self._rows.tables.files(table)) for table in tables}
-        identity = self._lake.known_identity()
-        self._skip = {table: self._rows.tables.handle(table).transaction_version(identity) or 0 for table in tables}
-        self._store(newest, ((table, keys, self._rows.added(table, keys)) for table, keys in files.items()))
+    def _write_began(self, ends: Offsets) -> None:
+        stored = json.dumps({"skip": self._skip, "ends": ends})
+        write_durably(self._lake.storage, self._began, stored, "sink.state")
+
+    def _all_of(self, tables: Iterable[str]) -> Iterator[Added]:
+        """The rows of whole tables."""
+        for table in filter(self._rows.is_sent, tables):
+            keys = sorted(self._rows.recent(table))
+            handle = self._rows.tables.handle(table)
+            self._skip[table] = handle.transaction_version(self._lake.known_identity()) or 0
+            if self._owns:
+                yield table, None, []
+            yield table, keys, self._rows.added(table, keys)
 
     def follow(self, units: Units) -> int:
-        upto, planned, taken = units.after, 0, list[Manifest]()
+        upto, planned, taken, is_renewed = units.after, 0, list[Manifest](), False
         for unit in units:
+            is_renewed = self._owns and any(unit.replaces(table) for table in unit.tables)
+            if is_renewed and taken:  # alone: calls of one round that have the same rows would have one key
+                break
             taken.append(unit)
             upto, planned = unit.sequence, planned + sum(unit.counts["silver"].values())
-            if planned > MOST_ROUND or len(taken) >= MOST_UNITS:
+            if planned > MOST_ROUND or len(taken) >= MOST_UNITS or is_renewed:
                 break
         else:
             upto = units.upto
         self._store(upto, itertools.chain.from_iterable(self._added(unit, self._skip) for unit in taken))
+        if is_renewed:
+            self._write_began((read_durable(self._lake.storage, self._began) or {}).get("ends", {}))
         return upto
 
     def _added(self, unit: Manifest, skip: Mapping[str, int]) -> Iterator[Added]:
-        """The new rows of a unit. Those of a renewal are not new.
+        """The new rows of a unit. Those of a renewal are not new, but who owns the table has it renewed.
 
         Args:
             skip: table -> the last unit whose rows are known.
         """
         for table, change in unit.tables.items():
-            if self._rows.is_sent(table) and not unit.replaces(table) and unit.sequence > skip.get(table, 0):
+            if self._owns and unit.replaces(table):
+                yield from self._all_of([table])
+            elif self._rows.is_sent(table) and not unit.replaces(table) and unit.sequence > skip.get(table, 0):
                 keys = [f"{self._lake.table(table)}/{add.path}" for add in change.adds]
                 try:
                     yield table, keys, list(self._rows.added(table, keys))
@@ -150,6 +167,9 @@ class UnitPlanner(Follower):
             taken = [unit for unit in units if unit.sequence >= wanted["from"]]
             found = (self._added(unit, {}) for unit in taken)
             return self._store(units.upto, itertools.chain.from_iterable(found), request)
+        if "all" in wanted:
+            self._store(units.upto, self._all_of(self._lake.tables()), request)
+            return self._write_began({})
         columns = {table: zip(*rows, strict=True) for table, rows in wanted["rejected"].items()}
         added = [
             (table, (), [pa.table(list(map(pa.array, own)), names=COORDINATES.names).cast(COORDINATES)])
@@ -161,6 +181,14 @@ class UnitPlanner(Follower):
         """Write the plans of these rows."""
         place, count, waiting = 0, 0, dict[str, tuple[list[str], list[pa.Table]]]()
         for table, keys, several in added:
+            if keys is None:
+                if waiting:
+                    self._write(upto, place, waiting, request)
+                    place, count, waiting = place + 1, 0, {}
+                none = Part.of(self._sink, table, self._rows.name_of(table), [], COORDINATES.empty_table())
+                self._write_parts(upto, place, [replace(none, replaces=True)], request)
+                place += 1
+                continue
             for rows in several:
                 files, found = waiting.setdefault(table, ([], []))
                 files += keys
@@ -178,6 +206,9 @@ class UnitPlanner(Follower):
             rows = pa.concat_tables(found)
             part = Part.of(self._sink, table, self._rows.name_of(table), dict.fromkeys(files), rows)
             parts.append(part)
+        self._write_parts(upto, place, parts, request)
+
+    def _write_parts(self, upto: int, place: int, parts: Sequence[Part], request: str) -> None:
         plan = Plan(number_of(upto, place, request), upto, parts, request, self._sink.lanes)
         self._plans.store(plan)
         self.made.append(plan.head)

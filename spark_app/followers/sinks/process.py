@@ -98,7 +98,7 @@ def deliver(settings: Settings, accept_gap: bool = False, once: bool = False) ->
         accept_gap: go on behind manifests that are missing now.
     """
     accepted = max(Lake(settings.lake_address).units(), default=0) if accept_gap else 0
-    running = [SinkProcess(name, settings, accepted, once) for name in settings.sinks]
+    running = [SinkProcess(name, settings, accepted, once) for name in settings.all_sinks]
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ending.set())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -14,7 +15,7 @@ from spark_app.lake.delta.parquet import read_batches
 from spark_app.lake.delta.table_handles import Tables
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError
-from spark_app.model.record_schemas import LINEAGE_COORDINATES, LINEAGE_SCHEMA
+from spark_app.model.record_schemas import LANDED, LINEAGE_COORDINATES, LINEAGE_SCHEMA
 from spark_app.model.text import near
 from spark_app.settings.models import Settings
 from spark_app.settings.sinks import SinkSettings
@@ -65,7 +66,9 @@ class SilverRows:
                 self._judge(table, there)
         named = {name.casefold() for name in self._sink.columns}
         wanted = [f for f in there if (f.name.casefold() in named if named else not f.name.startswith("_"))]
-        return pa.schema([*(field for field in wanted if field.name not in COORDINATES.names), *COORDINATES])
+        landed = [there.field(LANDED)] if self._sink.postgres and self._sink.postgres.keep_days else []
+        about = pa.schema([*COORDINATES, *landed])
+        return pa.schema([*(field for field in wanted if field.name not in about.names), *about])
 
     def _judge(self, table: str, there: pa.Schema) -> None:
         known = {field.name.casefold() for field in there}
@@ -117,6 +120,14 @@ class SilverRows:
             offsets = pc.min_max(wanted["_offset"]).as_py()
             found = self._among(self.between(table, offsets["min"], offsets["max"] + 1), columns, places)
         return found
+
+    def recent(self, table: str) -> list[str]:
+        """The keys of the files that may have rows which the target keeps."""
+        days = self._sink.postgres.keep_days if self._sink.postgres else 0
+        if not days:
+            return self.tables.files(table)
+        now = datetime.datetime.now(datetime.UTC)
+        return self.tables.files_between(table, LANDED, now - datetime.timedelta(days + 1), now)
 
     def between(self, table: str, first: int, end: int) -> list[str]:
         """The keys of the files that may have rows with offsets from `first` up to `end`."""

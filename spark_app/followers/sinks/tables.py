@@ -88,7 +88,7 @@ class SinkTables(Follower):
             SpooledTable(lake, settings, synced, layout.sink_rejects, REJECTS, step="sink.tables"),
             SpooledTable(lake, settings, synced, layout.sink_calls, CALLS, step="sink.tables"),
         )
-        self._has_sinks = bool(settings.sinks)
+        self._has_sinks = bool(settings.all_sinks)
         self._is_open = False
 
     def begin(self, stored: int | None, newest: int) -> int:

@@ -34,6 +34,13 @@ def columns_of(table: DeltaTable) -> pa.Schema:
     return _columns(table.schema().to_json())
 
 
+def top_comments(table: DeltaTable) -> dict[str, str]:
+    """Column -> its comment, and under "" that of the table; those that there are."""
+    fields = json.loads(table.schema().to_json())["fields"]
+    found = {"": table.metadata().description, **{one["name"]: one["metadata"].get(COMMENT) for one in fields}}
+    return {name: str(text) for name, text in found.items() if text}
+
+
 @functools.lru_cache(maxsize=4096)
 def _columns(text: str) -> pa.Schema:
     return pa.schema(Schema.from_json(json.dumps(json.loads(text, object_hook=_bare))).to_arrow())

@@ -23,7 +23,7 @@ from spark_app.lake.lake import Lake
 from spark_app.lake.sql_tables import SqlTable
 from spark_app.model.catalog import SchemaKey, read_schema_key
 from spark_app.model.errors import ConfigurationError, ContractError, UsageError
-from spark_app.model.record_schemas import LINEAGE_SCHEMA
+from spark_app.model.record_schemas import LANDED, LINEAGE_SCHEMA
 from spark_app.model.text import near
 from spark_app.page.lineage.columns import (
     Shape,
@@ -48,7 +48,6 @@ from spark_app.tables.definitions import projections_of
 from spark_app.tables.fixed_settings import check_fixed_settings
 
 KEYS = ("_topic", "_schema_id", "_schema_guid", "_definition")
-LANDED = "_landed_at"
 COLUMNS = pa.schema([*LINEAGE_SCHEMA, ("_schema_guid", pa.string()), ("_definition", pa.int64())])
 
 

@@ -307,6 +307,7 @@ class SqlFollower(Follower):
             rows=count,
             seconds=round(time.monotonic() - began, 3),
             at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            key=list(plan.key),
         )
         self._store(state)
         return count

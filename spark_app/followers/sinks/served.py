@@ -1,0 +1,304 @@
+"""The PostgreSQL that serves the lake: tables with the rows, columns, comments and keys of the lake's.
+
+    protolake_lake      the lake that is served, and which server this is: one that is new, or empty, gets all rows anew
+    protolake_tables    the tables that are the lake's: it changes and drops no other one
+
+Calls change the rows, as those of every sink of PostgreSQL do. `tend` does the rest: it compares what the lake has with
+what the server has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from spark_app.followers.sinks import state
+from spark_app.followers.sinks.changes import every_table, sent_tables
+from spark_app.followers.sinks.copy_rows import type_of
+from spark_app.followers.sinks.postgres import UNIQUE, Connection, PostgresSink, run_statement
+from spark_app.followers.sinks.sink import Call
+from spark_app.lake import sql_tables
+from spark_app.lake.delta.table_handles import Tables
+from spark_app.lake.delta.table_schema import columns_of, top_comments
+from spark_app.lake.files.state_files import read_json, write_durably
+from spark_app.lake.lake import Lake
+from spark_app.model.errors import ConfigurationError, LeaseLost, ProtolakeError
+from spark_app.model.gold_functions import STATE
+from spark_app.model.record_schemas import LANDED, LINEAGE_SCHEMA
+from spark_app.settings.models import Settings
+from spark_app.settings.serving import SERVE
+
+LAKE, TABLES = "protolake_lake", "protolake_tables"
+IN_A_BUCKET_S = 30.0  # each look costs money
+COORDINATES = [name for name in LINEAGE_SCHEMA.names if name in ("_topic", "_topic_id", "_partition", "_offset")]
+LONG = {"timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone"}
+LONG["time"] = "time without time zone"
+TIMES = {LONG["timestamptz"], LONG["timestamp"], "date"}
+THERE = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), col_description(a.attrelid, a.attnum)
+FROM pg_attribute a WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
+"""
+COMMENT = "SELECT obj_description(to_regclass(%s), 'pg_class')"
+UNIQUE_OF_OTHERS = """
+SELECT i.indexrelid::regclass::text FROM pg_index i
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+WHERE i.indrelid = to_regclass(%s) AND i.indisunique
+GROUP BY i.indexrelid HAVING array_agg(a.attname::text ORDER BY a.attname) <> %s::text[]
+"""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a table of the server is to be.
+
+    Attributes:
+        columns: name -> its type in PostgreSQL, as that prints it, and its comment.
+        key: the columns that no two rows have alike; empty = not known.
+        indexed: further columns by which people search.
+    """
+
+    columns: dict[str, tuple[str, str]]
+    comment: str
+    key: tuple[str, ...]
+    indexed: tuple[str, ...]
+
+
+class ServeSink(PostgresSink):
+    """The sinks of [serve]."""
+
+    owns_tables = True
+
+    def __init__(self, name: str, settings: Settings, lake: Lake):
+        """`name` is that of the sink."""
+        target = settings.all_sinks[name].postgres
+        assert target is not None
+        super().__init__(name, target)
+        self.tend_s = 1.0 if lake.storage.is_local else IN_A_BUCKET_S
+        self._lake = lake
+        self._all = settings
+        self._tables = Tables(lake, settings.lake, settings.layout)
+        self._known = f"{lake.sink(name)}/served.json"
+        self._lake_table = sql.Identifier(target.namespace, LAKE)
+        self._own = sql.Identifier(target.namespace, TABLES)
+        self._shaped: dict[str, Shape] = {}
+        self._server = ""
+
+    def tend(self) -> str:
+        """Make the tables of the server those of the lake; returns what is in the way, "" = nothing."""
+        troubles = list[str]()
+        try:
+            connection = self._connected()
+            shapes = {table: self._shape_of(table) for table in self._chosen()}
+            for table, shape in shapes.items():
+                if shape is not None and self._shaped.get(table) != shape:
+                    troubles += self._tried(connection, table, shape)
+            troubles += self._drop(connection, shapes)
+            self._by_day.update(shapes if self._settings.keep_days else ())
+            troubles += filter(None, [super().tend()])
+        except psycopg.Error as error:
+            self.close()
+            return self._text(error)
+        except LeaseLost:
+            raise
+        except (ProtolakeError, OSError) as error:
+            return str(error)
+        return "; ".join(troubles)
+
+    def _tried(self, connection: Connection, table: str, shape: Shape) -> Iterator[str]:
+        try:
+            with self._transaction(connection):
+                self._take(connection, table)
+                self._bring(connection, table, shape, is_current=True)
+        except psycopg.Error as error:
+            if connection.closed:
+                raise
+            yield f"{table}: {self._text(error)}"
+        except ConfigurationError as error:
+            yield str(error)
+        else:
+            self._ready.clear()
+            self._shaped[table] = shape
+
+    def _chosen(self) -> Iterable[str]:
+        if self._name == SERVE:
+            return [table for table, _ in every_table(self._lake, self._all.layout)]
+        return [table for table in self._lake.storage.list("") if self._all.layout.is_silver(table)]
+
+    def _shape_of(self, table: str) -> Shape | None:
+        """None if the table is gone meanwhile."""
+        handle = self._tables.look_again(table)
+        if handle is None:
+            return None
+        comments, columns, layout = top_comments(handle), columns_of(handle), self._all.layout
+        key: tuple[str, ...] = ()
+        if layout.is_silver(table):
+            own = [field for field in columns if not field.name.startswith("_")]
+            columns = pa.schema([*own, *(columns.field(name) for name in (*COORDINATES, LANDED))])
+            indexed = {name.casefold() for name in (self._all.event.key, self._all.event.time)} | {LANDED}
+        else:
+            columns = pa.schema([field for field in columns if not field.name.startswith(STATE)])
+            kind = layout.gold_kind(table)
+            own_table = None if kind else sql_tables.read(self._lake, table)
+            key = self._all.gold_key(kind) if kind else tuple(own_table.key) if own_table else ()
+            indexed = {one.name.casefold() for one in columns if printed(one.type) in TIMES}
+        known = {one.name.casefold(): one.name for one in columns}
+        return Shape(
+            {one.name: (printed(one.type), comments.get(one.name, "")) for one in columns},
+            comments.get("", ""),
+            tuple(known[name.casefold()] for name in key),
+            tuple(name for one, name in known.items() if one in indexed and name not in key[:1]),
+        )
+
+    def _connected(self) -> Connection:
+        """As its parent's, after a look whether the server is the one that it was."""
+        is_new = self._connection is None or self._connection.closed
+        connection = super()._connected()
+        if is_new:
+            self._shaped.clear()
+            try:
+                with self._transaction(connection):
+                    server = self._server = self._claim(connection)
+            except Exception:
+                self.close()
+                raise
+            known = read_json(self._lake.storage, self._known) or {}
+            if known.get("server") != server:
+                if known:  # it has lost its tables, or is another one
+                    state.request(self._lake, self._name, {"all": True})
+                write_durably(self._lake.storage, self._known, json.dumps({"server": server}), "sink.state")
+        return connection
+
+    def _claim(self, connection: Connection) -> str:
+        """Which server it is.
+
+        Raises:
+            ConfigurationError: another lake is served there.
+        """
+        namespace = self._settings.namespace
+        parts = {"lake": self._lake_table, "tables": self._own}
+        one = "is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only)"
+        connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"protolake {namespace}"])  # one makes it
+        run_statement(connection, f"CREATE TABLE IF NOT EXISTS {{lake}} ({one}, lake text, server text)", **parts)
+        run_statement(connection, "CREATE TABLE IF NOT EXISTS {tables} (name text PRIMARY KEY, sink text)", **parts)
+        mine = {"identity": self._lake.known_identity(), "server": uuid.uuid4().hex}
+        begin = "INSERT INTO {lake} (lake, server) VALUES ({identity}, {server}) ON CONFLICT DO NOTHING"
+        run_statement(connection, begin, **parts, **mine)
+        found = connection.execute(sql.SQL("SELECT lake, server FROM {lake}").format(**parts)).fetchone()
+        assert found is not None
+        if found[0] != mine["identity"]:
+            why = f"the schema {namespace} has the tables of another lake: name another one"
+            raise ConfigurationError(
+                f"serve.schema_name: {why}, or drop {namespace}.{LAKE} and {namespace}.{TABLES} there"
+            )
+        return str(found[1])
+
+    def _make(self, connection: Connection, name: str, call: Call) -> None:
+        self._take(connection, name)
+        self._shaped.pop(name, None)
+        path = self._table(name).as_string(connection)
+        others = connection.execute(UNIQUE_OF_OTHERS, [path, sorted(call.names)]).fetchall()
+        for (index,) in others:
+            run_statement(connection, "DROP INDEX {index}", index=sql.SQL(index))  # quoted by the server
+        has_key = bool(connection.execute(UNIQUE, [path, sorted(call.names)]).fetchall())
+        if call.replaces and call.names and not has_key and self._exists(connection, self._table(name)):
+            run_statement(connection, "DELETE FROM {table}", table=self._table(name))  # its rows have another key
+        super()._make(connection, name, call)
+        shape = self._shape_of(name)
+        if shape is not None:
+            self._bring(connection, name, shape, is_current=False)
+
+    def _take(self, connection: Connection, table: str) -> None:
+        """Note that a table is the lake's.
+
+        Raises:
+            ConfigurationError: somebody else has made it.
+            psycopg.OperationalError: the server has lost its tables since the connection began.
+        """
+        server = connection.execute(sql.SQL("SELECT server FROM {}").format(self._lake_table)).fetchone()
+        if server != (self._server,):
+            connection.close()
+            raise psycopg.OperationalError("the schema was made anew")
+        is_there = self._exists(connection, self._table(table))
+        parts = {"tables": self._own, "name": table, "sink": self._name}
+        insert = "INSERT INTO {tables} VALUES ({name}, {sink}) ON CONFLICT (name) DO NOTHING"
+        is_new = bool(run_statement(connection, insert, **parts))
+        if is_new and is_there:
+            where = f"{self._settings.namespace}.{table}"
+            why = f"serve: {where} exists, and is not the lake's"
+            raise ConfigurationError(f"{why}: drop it, or set another serve.schema_name")
+        if not is_new and not is_there:  # somebody has dropped it
+            state.request(self._lake, self._name, {"all": True})
+
+    def _bring(self, connection: Connection, table: str, shape: Shape, is_current: bool) -> None:
+        """Give a table this shape.
+
+        Args:
+            is_current: it has no columns but these; calls of plans of before may need more.
+        """
+        parts = {"table": self._table(table)}
+        path = parts["table"].as_string(connection)
+        there = {name: (kind, text or "") for name, kind, text in connection.execute(THERE, [path])}
+        changes = []
+        if not there:
+            columns = [(sql.Identifier(name), sql.SQL(kind)) for name, (kind, _) in shape.columns.items()]
+            self._create(connection, table, [sql.SQL("{} {}").format(*one) for one in columns])
+        for name, (kind, _) in shape.columns.items() if there else ():
+            column = {"column": sql.Identifier(name), "kind": sql.SQL(kind)}
+            if name not in there:
+                changes.append(sql.SQL("ADD COLUMN {column} {kind}").format(**column))
+            elif there[name][0] != kind:
+                change = "ALTER COLUMN {column} TYPE {kind} USING {column}::text::{kind}"
+                changes.append(sql.SQL(change).format(**column))
+        for name in there if is_current else ():
+            if name not in shape.columns:
+                changes.append(sql.SQL("DROP COLUMN {}").format(sql.Identifier(name)))
+        if changes:
+            run_statement(connection, "ALTER TABLE {table} {changes}", **parts, changes=sql.SQL(", ").join(changes))
+        if shape.key and is_current:
+            self._make_key(connection, table, shape.key)
+        for name in shape.indexed:
+            index = sql.Identifier(f"protolake_{hashlib.sha256(f'{table}.{name}'.encode()).hexdigest()[:16]}")
+            create = "CREATE INDEX IF NOT EXISTS {index} ON {table} ({column})"
+            run_statement(connection, create, **parts, index=index, column=sql.Identifier(name))
+        for name, (_, text) in shape.columns.items():
+            if there.get(name, ("", ""))[1] != text:
+                on = "COMMENT ON COLUMN {table}.{column} IS {text}"
+                run_statement(connection, on, **parts, column=sql.Identifier(name), text=text)
+        if (connection.execute(COMMENT, [path]).fetchone() or ("",))[0] != (shape.comment or None):
+            run_statement(connection, "COMMENT ON TABLE {table} IS {text}", **parts, text=shape.comment)
+
+    def _drop(self, connection: Connection, wanted: Iterable[str]) -> Iterator[str]:
+        """Drop the tables that the lake has no longer."""
+        kept = {*wanted, *(sent_tables(self._lake, self._name) if self._name == SERVE else ())}
+        found = connection.execute(sql.SQL("SELECT name, sink FROM {}").format(self._own)).fetchall()
+        for table, sink in found:
+            is_orphan = self._name == SERVE and sink not in self._all.all_sinks
+            if not is_orphan and (sink != self._name or table in kept):
+                continue
+            try:
+                with self._transaction(connection):
+                    run_statement(connection, "DROP TABLE IF EXISTS {table}", table=self._table(table))
+                    run_statement(connection, "DELETE FROM {tables} WHERE name = {name}", tables=self._own, name=table)
+            except psycopg.Error as error:
+                if connection.closed:
+                    raise
+                yield f"{table} cannot be dropped: {self._text(error)}"
+            self._shaped.pop(table, None)
+            self._ready.clear()
+
+
+def printed(kind: pa.DataType) -> str:
+    """The type of a column as PostgreSQL prints it."""
+    name = type_of(kind)
+    if name.startswith("numeric"):
+        precision, scale = [*re.findall(r"\d+", name), "0"][:2]
+        return f"numeric({precision},{scale})"
+    return LONG.get(name, name)

@@ -1,0 +1,33 @@
+"""Settings of the PostgreSQL that serves the lake to other programs."""
+
+from __future__ import annotations
+
+from pydantic import Field, NonNegativeInt, PositiveFloat
+
+from spark_app.settings.connections import Section
+from spark_app.settings.sinks import EVERY, Postgres, SinkSettings
+
+SERVE, SERVE_SILVER = "serve", "serve_silver"  # the names of its sinks
+
+
+class Serve(Section):
+    """This section sets which PostgreSQL follows the lake, for BI tools and other programs."""
+
+    dsn_file: str = Field(
+        "", description="file with the connection string, postgresql://user:password@host/database; empty = no serving"
+    )
+    schema_name: str = Field("public", min_length=1, description="schema of the tables, which exists")
+    silver_days: NonNegativeInt = Field(0, description="days for which rows of silver are served, too; 0 = none are")
+    timeout_s: PositiveFloat = Field(30.0, description="seconds for a connection, and for a statement")
+
+    @property
+    def sinks(self) -> dict[str, SinkSettings]:
+        """The sinks that serve."""
+        if not self.dsn_file:
+            return {}
+        rows = Postgres(dsn_file=self.dsn_file, namespace=self.schema_name, timeout_s=self.timeout_s)
+        found = {SERVE: SinkSettings(source=EVERY, rows_per_call=10_000, max_wait_s=0.5, in_flight=1, postgres=rows)}
+        if self.silver_days:
+            recent = rows.model_copy(update={"keep_days": self.silver_days})
+            found[SERVE_SILVER] = SinkSettings(begin="all", rows_per_call=10_000, in_flight=1, postgres=recent)
+        return found

@@ -1,0 +1,251 @@
+"""A real PostgreSQL follows a lake: rows, columns, comments, keys, and tables that come and go."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from spark_app.followers.sinks import served, state
+from spark_app.followers.sinks.process import SinkProcess
+from spark_app.lake import sql_tables
+from spark_app.lake.sql_tables import SqlTable
+from tests.support.event_lakes import take
+from tests.support.lakes import SmallLake
+from tests.support.postgres import Database, PostgresServer
+from tests.support.projections import EVENTS, GROWN, UNO, renew
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+GOLD, BOARD, LOG = "gold_uno_player_agg", "board", "suspects"
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer.running() as running:
+        yield running
+
+
+@pytest.fixture
+def database(server: PostgresServer, tmp_path: Path, request: pytest.FixtureRequest) -> Database:
+    return Database(server, re.sub(r"\W+", "_", request.node.name).lower()[:60], tmp_path)
+
+
+class Served:
+    """A lake that a schema of the server follows. Its tables are written as the app leaves them."""
+
+    def __init__(self, root: Path, database: Database, **serve: Any):
+        self.database = database
+        given = {"dsn_file": str(database.dsn), "schema_name": database.schema, **serve}
+        self.lake = SmallLake(root / "lake", EVENTS, GROWN, serve=given)
+        take(self.lake)
+
+    def write(self, table: str, *rows: dict[str, Any], key: tuple[str, ...] = (), **options: Any) -> None:
+        """Replace a gold table, or with `key` or another name one by SQL."""
+        columns = pa.Table.from_pylist(list(rows), options.pop("schema", None))
+        given = {"mode": "overwrite", "schema_mode": "overwrite", **options}
+        write_deltalake(str(self.lake.lake.path(table)), columns, **given)
+        if not self.lake.settings.layout.is_gold(table):
+            texts = dict.fromkeys(("statement", "file", "query", "comment", "mode", "why", "digest", "at"), "")
+            numbers = dict.fromkeys(("line", "unit", "version", "rows", "seconds", "interval_s"), 1)
+            made: Any = {**texts, **numbers, "views": {}, "sources": {}}
+            sql_tables.store(self.lake.lake, SqlTable(table=table, key=list(key), **made))
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        processes = [SinkProcess(name, self.lake.settings) for name in self.lake.settings.all_sinks]
+        for one in processes:
+            one.start()
+        try:
+            yield
+        finally:
+            for one in processes:
+                one.stop()
+            assert all(one.join(60) for one in processes)
+
+    def reason(self, name: str = "serve") -> str:
+        return str(state.read(self.lake.lake, name).get("reason", ""))
+
+    def until(self, condition: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline, (state.read_all(self.lake.lake), self.tables())
+            time.sleep(0.05)
+
+    def rows(self, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
+        return self.database.rows(table, columns) if table in self.tables() else []
+
+    def tables(self) -> list[str]:
+        found = "SELECT relname FROM pg_class WHERE relnamespace = '{schema}'::regnamespace AND relkind IN ('r', 'p')"
+        names = self.database.run(found.replace("{schema}", self.database.schema) + " AND NOT relispartition")
+        return sorted(name for (name,) in names if not name.startswith("protolake_"))
+
+
+def player(name: str | None, count: int, **more: Any) -> dict[str, Any]:
+    return {"gamer_id": name, "n": count, "seen": NOW, **more}
+
+
+def test_tables_have_rows_types_comments_and_indexes(database: Database, tmp_path: Path) -> None:
+    lake = Served(tmp_path, database)
+    large = pa.schema([("gamer_id", pa.string()), ("large", pa.decimal128(20, 0)), ("tags", pa.list_(pa.string()))])
+    lake.write(GOLD, player("a", 1, own=[1]), player(None, 2, own=[]), description="Players of uno")
+    handle = DeltaTable(str(lake.lake.lake.path(GOLD)))
+    handle.alter.set_column_metadata("n", {"comment": "How many; it's 100 %"})
+    lake.write(BOARD, {"gamer_id": "a", "large": 1 << 63, "tags": ["x"]}, key=("gamer_id",), schema=large)
+    lake.write(LOG, {"n": 1}, {"n": 1})
+    lake.write("gold_poker_player_agg", schema=large)
+    with lake.running():
+        lake.until(lambda: len(lake.tables()) == 4 and len(lake.rows(LOG)) == 2 and not lake.reason())
+        assert sorted(lake.rows(GOLD), key=repr) == [("a", 1, NOW, [1]), (None, 2, NOW, [])]
+        assert lake.rows(BOARD) == [("a", 1 << 63, ["x"])]
+        assert database.types(BOARD) == {"gamer_id": "text", "large": "numeric(20,0)", "tags": "jsonb"}
+        about = f"SELECT obj_description('{database.schema}.{GOLD}'::regclass), "
+        about += f"col_description('{database.schema}.{GOLD}'::regclass, 2)"
+        assert database.run(about) == [("Players of uno", "How many; it's 100 %")]
+        indexes = f"SELECT indexdef FROM pg_indexes WHERE schemaname = '{database.schema}' AND tablename = '{GOLD}'"
+        found = " ".join(one for (one,) in database.run(indexes))
+        assert "UNIQUE" in found
+        assert "(gamer_id) NULLS NOT DISTINCT" in found
+        assert "(seen)" in found
+        # What changes later follows, row by row or as a whole, and a table that is empty then is, too.
+        lake.write(GOLD, player("a", 3, own=[1]), player("b", 4, own=[2]))
+        lake.write(LOG, {"n": 2}, {"n": 2}, {"n": 3})
+        lake.write(BOARD, schema=large, key=("gamer_id",))
+        lake.until(lambda: [one[:2] for one in lake.rows(GOLD)] == [("a", 3), ("b", 4)])
+        lake.until(lambda: lake.rows(LOG) == [(2,), (2,), (3,)] and lake.rows(BOARD) == [])
+
+
+def test_columns_keys_and_tables_come_change_and_go(database: Database, tmp_path: Path) -> None:
+    lake = Served(tmp_path, database)
+    lake.write(GOLD, player("a", 1), player("b", 2))
+    lake.write(BOARD, {"a": 1, "b": "x", "n": 1}, {"a": 2, "b": "x", "n": 2}, key=("a",))
+    with lake.running():
+        lake.until(lambda: len(lake.rows(GOLD)) == len(lake.rows(BOARD)) == 2)
+        lake.write(GOLD, {"gamer_id": "a", "n": 1.5, "level": "x"}, {"gamer_id": "b", "n": 2.0, "level": "y"})
+        # By `b` the rows of before are no longer different, and one of another key has gone.
+        lake.write(BOARD, {"a": 1, "b": "y", "n": 7}, {"a": 1, "b": "z", "n": 8}, key=("b",))
+        lake.until(lambda: lake.rows(GOLD, "gamer_id, n") == [("a", 1.5), ("b", 2.0)])
+        lake.until(lambda: "seen" not in database.types(GOLD))
+        assert lake.rows(GOLD, "gamer_id, n, level") == [("a", 1.5, "x"), ("b", 2.0, "y")]
+        lake.until(lambda: lake.rows(BOARD) == [(1, "y", 7), (1, "z", 8)])
+        lake.write(BOARD, {"a": 1, "b": "y", "n": 7}, {"a": 1, "b": "y", "n": 7})
+        lake.until(lambda: lake.rows(BOARD) == [(1, "y", 7), (1, "y", 7)])
+        lake.lake.lake.storage.delete(sql_tables.key_of(lake.lake.lake, BOARD))
+        lake.until(lambda: lake.tables() == [GOLD])
+        lake.write(BOARD, {"other": "x"})
+        lake.until(lambda: lake.rows(BOARD) == [("x",)])
+
+
+def test_a_comment_alone_follows(database: Database, tmp_path: Path) -> None:
+    lake = Served(tmp_path, database)
+    lake.write(GOLD, player("a", 1))
+    with lake.running():
+        lake.until(lambda: lake.rows(GOLD))
+        DeltaTable(str(lake.lake.lake.path(GOLD))).alter.set_table_description("New")
+        about = f"SELECT obj_description('{database.schema}.{GOLD}'::regclass)"
+        lake.until(lambda: database.run(about) == [("New",)])
+
+
+@pytest.mark.parametrize("what", ["schema", "table"])
+def test_what_the_server_has_lost_is_sent_anew(database: Database, tmp_path: Path, what: str) -> None:
+    lake = Served(tmp_path, database, silver_days=7)
+    lake.write(GOLD, player("a", 1), player("b", 2))
+    lake.write(LOG, {"n": 1})
+    with lake.running():
+        lake.until(lambda: len(lake.rows(GOLD)) == 2 and lake.rows(LOG) and lake.rows(UNO))
+        if what == "schema":
+            database.run("DROP SCHEMA {schema} CASCADE")
+            database.run("CREATE SCHEMA {schema}")
+        else:
+            database.run(f"DROP TABLE {{schema}}.{GOLD}, {{schema}}.{UNO}")
+        lake.write(GOLD, player("a", 1), player("b", 2), player("c", 3))
+        take(lake.lake)
+        lake.until(lambda: len(lake.rows(GOLD)) == 3 and lake.rows(LOG) == [(1,)])
+        lake.until(lambda: lake.rows(UNO, "_offset") == [(0,), (2,)])
+
+
+def test_tables_of_others_are_not_touched(database: Database, tmp_path: Path) -> None:
+    database.run(f"CREATE TABLE {{schema}}.{LOG} AS SELECT 'mine' AS own")
+    database.run("CREATE TABLE {schema}.customers AS SELECT 1 AS n")
+    lake = Served(tmp_path, database)
+    lake.write(GOLD, player("a", 1))
+    lake.write(LOG, {"n": 1})
+    with lake.running():
+        lake.until(lambda: lake.rows(GOLD) and "suspects exists, and is not the lake's" in lake.reason())
+        assert lake.rows(LOG) == [("mine",)]
+        database.run(f"DROP TABLE {{schema}}.{LOG}")
+        lake.until(lambda: lake.rows(LOG) == [(1,)] and not lake.reason())
+        # A view of people on a column that goes, or on a table: that is said, and repeated until they remove it.
+        database.run(f"CREATE VIEW {{schema}}.mine AS SELECT seen FROM {{schema}}.{GOLD}")
+        lake.write(GOLD, {"gamer_id": "a", "n": 2})
+        lake.until(lambda: "other objects depend on it" in lake.reason())
+        lake.until(lambda: lake.rows(GOLD, "gamer_id, n") == [("a", 2)])
+        database.run("DROP VIEW {schema}.mine")
+        lake.until(lambda: list(database.types(GOLD)) == ["gamer_id", "n"] and not lake.reason())
+    assert database.rows("customers") == [(1,)]
+
+
+def test_a_schema_has_one_lake(database: Database, tmp_path: Path) -> None:
+    first, second = Served(tmp_path / "1", database), Served(tmp_path / "2", database)
+    first.write(GOLD, player("a", 1))
+    second.write(GOLD, player("z", 9))
+    with first.running():
+        first.until(lambda: first.rows(GOLD))
+    with second.running():
+        second.until(lambda: "has the tables of another lake" in second.reason())
+    assert [one[0] for one in first.rows(GOLD)] == ["a"]
+
+
+def test_recent_silver_is_kept_by_days(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Served(tmp_path, database, silver_days=2)
+    today = datetime.now(UTC).date()
+    with lake.running():
+        lake.until(lambda: lake.rows(UNO, "_offset") == [(0,)])
+        take(lake.lake, decodable=GROWN)
+        lake.until(lambda: lake.rows(UNO, "_offset") == [(0,), (2,)])
+        assert "country" in database.types(UNO)
+        assert lake.rows(UNO, "(_landed_at AT TIME ZONE 'UTC')::date")[0] == (today,)
+        partition = f"{UNO}_{today:%Y%m%d}"
+        assert len(database.rows(partition)) == 2
+        # Renewed rows replace those of before.
+        renew(lake.lake, "uno")
+        take(lake.lake)
+        landed = pa.compute.max(DeltaTable(str(lake.lake.lake.path(UNO))).to_pyarrow_table()["_landed_at"]).as_py()
+        lake.until(lambda: lake.rows(UNO, "_offset") == [(0,), (2,), (4,)])
+        lake.until(lambda: max(lake.rows(UNO, "_landed_at")) == (landed,))
+
+        class Later(datetime):
+            @classmethod
+            def now(cls, tz: Any = None) -> Any:
+                return datetime.now(tz) + timedelta(3)
+
+        monkeypatch.setattr("spark_app.followers.sinks.postgres.datetime.datetime", Later)
+        lake.until(lambda: lake.rows(UNO) == [])
+    assert database.run(f"SELECT to_regclass('{database.schema}.{partition}')") == [(None,)]
+
+
+def test_what_is_not_served_any_more_goes(database: Database, tmp_path: Path) -> None:
+    lake = Served(tmp_path, database, silver_days=7)
+    lake.write(GOLD, player("a", 1))
+    with lake.running():
+        lake.until(lambda: lake.tables() == [GOLD, UNO] and not lake.reason())
+    lake.lake.reopen(serve={"silver_days": 0})
+    with lake.running():
+        lake.until(lambda: lake.tables() == [GOLD])
+
+
+def test_shapes_compare_with_what_the_server_prints(database: Database, tmp_path: Path) -> None:
+    """So a table that is right is not altered for ever."""
+    kinds = [pa.decimal128(7, 3), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.date32(), pa.int8(), pa.float32()]
+    kinds += [pa.bool_(), pa.binary(), pa.list_(pa.int64()), pa.uint64(), pa.time64("us"), pa.string()]
+    columns = ", ".join(f"c{n} {served.type_of(kind)}" for n, kind in enumerate(kinds))
+    database.run(f"CREATE TABLE {{schema}}.t ({columns})")
+    assert list(database.types("t").values()) == list(map(served.printed, kinds))
