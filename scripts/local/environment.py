@@ -13,6 +13,7 @@ from scripts.local.errors import LocalError
 from scripts.local.java import Java
 from scripts.local.lakes import variables
 from scripts.local.options import DEMO, SETTINGS_VARIABLE, TOPIC, Options
+from scripts.local.postgres import Postgres
 
 RETENTION_HOURS = 24
 RETENTION_BYTES = 1 << 30  # for the whole topic, so that a night at full rate does not fill a laptop's disk
@@ -53,6 +54,8 @@ def for_app(options: Options, java: Java, jars: Path, brokers: str | None, regis
         found["PROTOLAKE_KAFKA__TOPIC"] = options.topic
     if options.demo:
         found[SETTINGS_VARIABLE] = str(DEMO)
+    if options.serve:
+        found["PROTOLAKE_SERVE__DSN_FILE"] = str(Postgres(options.state, options.postgres_port).dsn_file)
     if archive:
         found["PROTOLAKE_SPARK__CLASS_ARCHIVE"] = str(archive)
     return found

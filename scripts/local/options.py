@@ -44,7 +44,7 @@ class Options:
     """The command line options. `brokers` and `registry` are None for the embedded servers, and `brokers` also for a
     source of files. `demo`: the app has the rules of the demo, and the producer breaks them. `page_port`: None = that
     of the settings. `starts_store`: the lake is in a bucket of a store that the stack starts. `cluster`: workers of a
-    Spark cluster that runs the executors."""
+    Spark cluster that runs the executors. `serve`: a PostgreSQL is started that follows the lake."""
 
     address: StorageAddress
     state: Path
@@ -65,6 +65,8 @@ class Options:
     object_store_port: int = 8333
     starts_store: bool = False
     cluster: int = 0
+    serve: bool = False
+    postgres_port: int = 5432
 
     @property
     def lake(self) -> str:
@@ -86,6 +88,8 @@ def parse(arguments: Sequence[str]) -> Options:
     address = _address(lake, given, settings, starts_store)
     brokers, registry = _servers(given, named, settings)
     _check_ports(given, registry is None, starts_store)
+    if given.serve and settings.serve.dsn_file:
+        raise LocalError("--serve starts a PostgreSQL, and serve.dsn_file names another one: leave one out", USAGE)
     producer = given.producer if given.producer is not None else registry is None
     if given.records and not producer:
         raise LocalError("--records needs the producer: add --producer, or leave out --no-producer", USAGE)
@@ -109,6 +113,8 @@ def parse(arguments: Sequence[str]) -> Options:
         object_store_port=given.object_store_port,
         starts_store=starts_store,
         cluster=given.cluster,
+        serve=given.serve,
+        postgres_port=given.postgres_port,
     )
 
 
@@ -166,6 +172,7 @@ def _address(lake: str, given: argparse.Namespace, settings: "Settings", starts_
 
 def _check_ports(given: argparse.Namespace, is_embedded: bool, starts_store: bool) -> None:
     names = [*(("kafka", "registry") if is_embedded else ()), *(("object-store",) if starts_store else ())]
+    names += ["postgres"] if given.serve else []
     ports: dict[int, str] = {}
     for name in names:
         port = getattr(given, f"{name.replace('-', '_')}_port")
@@ -256,6 +263,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="run the app's executors in a Spark cluster of N workers with one core each, which is started too",
     )
+    add("--serve", action="store_true", help="start a PostgreSQL, too, that follows the lake: for BI tools")
+    add("--postgres-port", type=_port, default=5432, metavar="PORT", help="port of that server (default: 5432)")
     add("--brokers", metavar="HOST:PORT", help="your own brokers, comma-separated")
     add("--registry", metavar="URL", help="your own registry (Confluent's API)")
     add("--topic", metavar="NAME", help=f"topic to read (default: {TOPIC})")

@@ -27,6 +27,7 @@ from scripts.local.kafka import Kafka
 from scripts.local.objectstore import ObjectStore
 from scripts.local.options import Options
 from scripts.local.patience import KILLS, Patience, Signs, last_error
+from scripts.local.postgres import Postgres
 from scripts.local.program import HEALTHY_AFTER_S, Exit, Process, Program, quick_exits, read_exits
 from scripts.local.registry import Registry
 from scripts.local.reports import Reports
@@ -140,6 +141,7 @@ class Stack:
             up=now - self.started,
             first_silver=self.first_silver,
             page=page,
+            served=next((one.served for one in self._servers if isinstance(one, Postgres)), None),
             lake=self.options.lake,
             logs=self.supervisor.logs,
             had_silver=self._before.silver > 0,
@@ -180,6 +182,8 @@ class Stack:
                 Registry(state, self.options.registry_port, found),
                 Kafka(state, self.options.kafka_port, found),
             ]
+        if self.options.serve:
+            self._servers.append(Postgres(state, self.options.postgres_port))
         if self.options.cluster:
             master = SparkMaster(state, java=found)
             master.forget()
@@ -188,7 +192,8 @@ class Stack:
         for server in self._all_servers():
             server.check_port()
         for server in self._servers:
-            ensure(server.name)
+            if not isinstance(server, Postgres):  # which is installed, and not fetched
+                ensure(server.name)
         for server in self._all_servers():
             server.prepare()
 
@@ -216,7 +221,7 @@ class Stack:
         sender = Program("producer", [sys.executable, "-m", "producer", "run"], producer, grace=2.0)
         servers = [server.program() for server in self._all_servers()]
         deliver = Program("deliver", [sys.executable, "-m", "spark_app", "deliver", *settings], app, grace=15.0)
-        beside = [deliver] if config.load(self.options.settings).all_sinks else []
+        beside = [deliver] if self.options.serve or config.load(self.options.settings).all_sinks else []
         beside += [page] if self.options.page else []
         return [*servers, spark, *beside, *([sender] if self.options.producer else [])]
 

@@ -27,6 +27,7 @@ class View:
     Attributes:
         troubles: lines about programs that are down.
         page: the address of the page, if one runs.
+        served: that of the PostgreSQL that is started, and where its password is.
     """
 
     status: Status
@@ -39,6 +40,7 @@ class View:
     logs: Path
     had_silver: bool = False  # an earlier run wrote rows
     page: str | None = None
+    served: str | None = None
 
 
 def renderable(view: View) -> Group:
@@ -113,6 +115,8 @@ def summary(view: View) -> Iterator[str]:
     yield " · ".join((*map(_process, view.processes), *apps, first, f"up {_duration(view.up)}"))
     if view.page:
         yield f"page {view.page}"
+    if view.served:
+        yield f"SQL {view.served}"
     yield f"lake {view.lake} · logs {view.logs}"
 
 

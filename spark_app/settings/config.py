@@ -21,6 +21,7 @@ from spark_app.settings import renamed
 from spark_app.settings.connections import Section
 from spark_app.settings.models import PREFIX, ExpectationSettings, Settings
 from spark_app.settings.renamed import RENAMED, Found
+from spark_app.settings.serving import User
 from spark_app.settings.silver import Reference
 from spark_app.settings.sinks import SinkSettings
 
@@ -43,6 +44,12 @@ NAMED: dict[str, tuple[type[Section], str, dict[str, Any], str]] = {
         "crm",
         {"tables": ("rummy",), "where": "bet > 100", "rest": {"url": "https://api.example/{name}"}},
         "sinks.md",
+    ),
+    "users": (
+        User,
+        "ann",
+        {"password_file": "/run/secrets/ann", "tables": ("gold_*", "leader_board"), "hide": ("email",)},
+        "bi.md",
     ),
 }
 

@@ -31,7 +31,7 @@ from spark_app.model.views import Views
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
 from spark_app.settings.gold import PATTERN, Gold, meeting
 from spark_app.settings.renamed import in_environment
-from spark_app.settings.serving import SERVE, SERVE_SILVER, Serve
+from spark_app.settings.serving import NO_USER, SERVE, SERVE_SILVER, Serve, User, UserName
 from spark_app.settings.silver import Reference, ReferenceName, Silver, folded, joined_names
 from spark_app.settings.sinks import SinkName, SinkSettings
 from spark_app.settings.spark_cluster import SparkSettings
@@ -355,6 +355,7 @@ class Settings(BaseSettings):
     gold: Gold = Gold()
     sinks: dict[SinkName, SinkSettings] = {}
     serve: Serve = Serve()
+    users: dict[UserName, User] = {}
     followers: Followers = Followers()
     events: Events = Events()
     lake: LakeSettings = LakeSettings()
@@ -435,6 +436,14 @@ class Settings(BaseSettings):
     def _give_each_column_once(cls, references: dict[str, Reference]) -> dict[str, Reference]:
         joined_names(references)
         return references
+
+    @model_validator(mode="after")
+    def _have_users_where_they_log_in(self) -> Settings:
+        for name in filter(NO_USER.fullmatch, self.users):
+            raise ValueError(f"users.{name}: PostgreSQL means something else by this name: take another one")
+        if self.users and not self.serve.dsn_file:
+            raise ValueError("users: they are those of the PostgreSQL that serves the lake: set serve.dsn_file")
+        return self
 
     @property
     def all_sinks(self) -> dict[str, SinkSettings]:

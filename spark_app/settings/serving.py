@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from pydantic import Field, NonNegativeInt, PositiveFloat
+import re
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, StringConstraints, field_validator
 
 from spark_app.settings.connections import Section
 from spark_app.settings.sinks import EVERY, Postgres, SinkSettings
 
+UserName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+NO_USER = re.compile("pg_.*|public|none|current_role|current_user|session_user")  # PostgreSQL's own
 SERVE, SERVE_SILVER = "serve", "serve_silver"  # the names of its sinks
 
 
@@ -31,3 +37,23 @@ class Serve(Section):
             recent = rows.model_copy(update={"keep_days": self.silver_days})
             found[SERVE_SILVER] = SinkSettings(begin="all", rows_per_call=10_000, in_flight=1, postgres=recent)
         return found
+
+
+class User(Section):
+    """A person, or a program, who may read tables of the PostgreSQL that serves the lake."""
+
+    password_file: str = Field(min_length=1, description="file with the password")
+    tables: tuple[str, ...] = Field(min_length=1, description="names of tables; * stands for any characters")
+    hide: tuple[str, ...] = Field((), description="fields that the user does not see, nor what is made of them")
+
+    @field_validator("tables")
+    @classmethod
+    def _are_patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for one in value:
+            if not re.fullmatch(r"[a-z0-9_*]+", one):
+                raise ValueError(f"{one!r} is no pattern of names of tables, such as gold_*")
+        return value
+
+    def may_see(self, table: str) -> bool:
+        """Whether the patterns have the table."""
+        return any(fnmatchcase(table, pattern) for pattern in self.tables)

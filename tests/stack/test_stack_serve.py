@@ -10,21 +10,24 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from spark_app.followers.sinks import served, state
 from spark_app.followers.sinks.process import SinkProcess
 from spark_app.lake import sql_tables
-from spark_app.lake.sql_tables import SqlTable
+from spark_app.page.lineage.rights import UserRights
 from tests.support.event_lakes import take
 from tests.support.lakes import SmallLake
 from tests.support.postgres import Database, PostgresServer
 from tests.support.projections import EVENTS, GROWN, UNO, renew
+from tests.support.served import write_table
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 GOLD, BOARD, LOG = "gold_uno_player_agg", "board", "suspects"
+GOLD_OF_USERS = {"gold": {"aggregates": {"n": {"function": "count"}, "top": {"function": "max", "field": "ssn"}}}}
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 
 
@@ -42,26 +45,19 @@ def database(server: PostgresServer, tmp_path: Path, request: pytest.FixtureRequ
 class Served:
     """A lake that a schema of the server follows. Its tables are written as the app leaves them."""
 
-    def __init__(self, root: Path, database: Database, **serve: Any):
+    def __init__(self, root: Path, database: Database, users: dict[str, Any] | None = None, **serve: Any):
         self.database = database
         given = {"dsn_file": str(database.dsn), "schema_name": database.schema, **serve}
-        self.lake = SmallLake(root / "lake", EVENTS, GROWN, serve=given)
+        self.lake = SmallLake(root / "lake", EVENTS, GROWN, serve=given, users=users or {}, **GOLD_OF_USERS)
         take(self.lake)
 
-    def write(self, table: str, *rows: dict[str, Any], key: tuple[str, ...] = (), **options: Any) -> None:
-        """Replace a gold table, or with `key` or another name one by SQL."""
-        columns = pa.Table.from_pylist(list(rows), options.pop("schema", None))
-        given = {"mode": "overwrite", "schema_mode": "overwrite", **options}
-        write_deltalake(str(self.lake.lake.path(table)), columns, **given)
-        if not self.lake.settings.layout.is_gold(table):
-            texts = dict.fromkeys(("statement", "file", "query", "comment", "mode", "why", "digest", "at"), "")
-            numbers = dict.fromkeys(("line", "unit", "version", "rows", "seconds", "interval_s"), 1)
-            made: Any = {**texts, **numbers, "views": {}, "sources": {}}
-            sql_tables.store(self.lake.lake, SqlTable(table=table, key=list(key), **made))
+    def write(self, table: str, *rows: dict[str, Any], **options: Any) -> None:
+        write_table(self.lake, table, *rows, **options)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        processes = [SinkProcess(name, self.lake.settings) for name in self.lake.settings.all_sinks]
+        settings = self.lake.settings
+        processes = [SinkProcess(name, settings, rights=UserRights(settings)) for name in settings.all_sinks]
         for one in processes:
             one.start()
         try:
@@ -82,6 +78,10 @@ class Served:
 
     def rows(self, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
         return self.database.rows(table, columns) if table in self.tables() else []
+
+    def day(self, table: str) -> str:
+        """The partition of today."""
+        return f"{table}_{datetime.now(UTC):%Y%m%d}"
 
     def tables(self) -> list[str]:
         found = "SELECT relname FROM pg_class WHERE relnamespace = '{schema}'::regnamespace AND relkind IN ('r', 'p')"
@@ -213,7 +213,7 @@ def test_recent_silver_is_kept_by_days(database: Database, tmp_path: Path, monke
         lake.until(lambda: lake.rows(UNO, "_offset") == [(0,), (2,)])
         assert "country" in database.types(UNO)
         assert lake.rows(UNO, "(_landed_at AT TIME ZONE 'UTC')::date")[0] == (today,)
-        partition = f"{UNO}_{today:%Y%m%d}"
+        partition = lake.day(UNO)
         assert len(database.rows(partition)) == 2
         # Renewed rows replace those of before.
         renew(lake.lake, "uno")
@@ -240,6 +240,79 @@ def test_what_is_not_served_any_more_goes(database: Database, tmp_path: Path) ->
     lake.lake.reopen(serve={"silver_days": 0})
     with lake.running():
         lake.until(lambda: lake.tables() == [GOLD])
+
+
+def user(folder: Path, name: str, *tables: str, hide: tuple[str, ...] = ()) -> dict[str, Any]:
+    (folder / name).write_text(f"pass of {name}\n")
+    return {name: {"password_file": str(folder / name), "tables": list(tables), "hide": list(hide)}}
+
+
+def test_users_read_what_is_theirs_and_nothing_else(database: Database, tmp_path: Path) -> None:
+    ann, ben = user(tmp_path, "ann", "gold_*", "silver_*", BOARD, hide=("ssn",)), user(tmp_path, "ben", "gold_uno_*")
+    lake = Served(tmp_path, database, users=ann | ben, silver_days=7)
+    lake.write(GOLD, {"gamer_id": "a", "n": 1, "top": "123"})
+    lake.write(BOARD, {"gamer_id": "a"}, query="SELECT gamer_id FROM silver_uno_events", sources=(UNO,))
+    lake.write(LOG, {"gamer_id": "a"}, query="SELECT ssn AS gamer_id FROM silver_uno_events", sources=(UNO,))
+    with lake.running():
+        lake.until(lambda: lake.rows(GOLD) and lake.rows(BOARD) and lake.rows(LOG) and lake.rows(UNO))
+        lake.until(lambda: not lake.reason() and not lake.reason("serve_silver"))
+        assert seen(database, "ann", f"SELECT gamer_id, n FROM {GOLD}") == [("a", 1)]
+        assert seen(database, "ann", f"SELECT gamer_id FROM {UNO}") == [("g0",)]
+        assert seen(database, "ann", f"SELECT * FROM {BOARD}") == [("a",)]
+        assert seen(database, "ben", f"SELECT * FROM {GOLD}") == [("a", 1, "123")]
+        denied = [("ann", f"SELECT {what} FROM {GOLD}") for what in ("*", "top", "max(top)", "g", "to_jsonb(g)")]
+        denied += [("ann", f"SELECT ssn FROM {UNO}"), ("ann", f"TABLE {LOG}")]
+        denied += [
+            ("ann", f"COPY {GOLD} TO STDOUT"),
+            ("ann", f"UPDATE {GOLD} SET n = 2"),
+            ("ann", f"DROP TABLE {GOLD}"),
+        ]
+        denied += [("ben", f"TABLE {name}") for name in (UNO, BOARD, LOG, "protolake_calls", "protolake_tables")]
+        denied += [("ben", f"CREATE TABLE {database.schema}.x (n int)"), ("ben", f"SELECT * FROM {lake.day(UNO)}")]
+        for who, statement in denied:
+            with pytest.raises(psycopg.Error, match=r"permission denied|must be owner"):
+                seen(database, who, statement.replace(f"FROM {GOLD}", f"FROM {GOLD} g", 1))
+        # A statement that comes to use a hidden field takes its table away before its rows are there.
+        lake.write(
+            BOARD, {"gamer_id": "123"}, query="SELECT left(ssn, 3) AS gamer_id FROM silver_uno_events", sources=(UNO,)
+        )
+        lake.until(lambda: lake.rows(BOARD) == [("123",)])
+        with pytest.raises(psycopg.Error, match="permission denied"):
+            seen(database, "ann", f"TABLE {BOARD}")
+        # A new column is theirs who see all, and with a bump those of the others, too.
+        take(lake.lake, decodable=GROWN)
+        lake.until(lambda: "country" in database.types(UNO))
+        lake.until(lambda: len(seen(database, "ann", f"SELECT country, _offset FROM {UNO}")) == 2)
+    lake.lake.reopen(users=user(tmp_path, "ann", "gold_*"))
+    with lake.running():
+        of_ann = f"SELECT has_table_privilege('ann', '{database.schema}.{GOLD}', 'SELECT')"
+        lake.until(lambda: database.run(of_ann) == [(True,)])
+        assert seen(database, "ann", f"TABLE {GOLD}") == [("a", 1, "123")]
+        with pytest.raises(psycopg.Error, match=r"not permitted to log in|authentication failed"):
+            seen(database, "ben", "SELECT 1")
+
+
+def seen(database: Database, name: str, statement: str) -> list[tuple[Any, ...]]:
+    with database.server.connect(name, f"pass of {name}") as connection:
+        if statement.startswith("COPY"):
+            with connection.cursor() as cursor, cursor.copy(statement) as copy:
+                return list(copy.rows())
+        done = connection.execute(statement)
+        return done.fetchall() if done.description is not None else []
+
+
+def test_roles_of_others_are_not_touched(database: Database, tmp_path: Path) -> None:
+    database.run("DROP ROLE IF EXISTS carl")
+    database.run("CREATE ROLE carl LOGIN SUPERUSER PASSWORD 'his own'")
+    users = user(tmp_path, "carl", "*") | {"dora": {"password_file": str(tmp_path / "none"), "tables": ["*"]}}
+    lake = Served(tmp_path, database, users=users)
+    lake.write(GOLD, {"gamer_id": "a", "n": 1, "top": "123"})
+    with lake.running():
+        lake.until(lambda: lake.rows(GOLD) and "users.carl: the server has a role carl" in lake.reason())
+        assert "users.dora.password_file: cannot read" in lake.reason()
+    with database.server.connect("carl", "his own"):
+        pass
+    database.run("DROP ROLE carl")
 
 
 def test_shapes_compare_with_what_the_server_prints(database: Database, tmp_path: Path) -> None:

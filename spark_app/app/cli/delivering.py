@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,8 +37,10 @@ def deliver(
         print("there is no sink in the settings; docs/sinks.md shows some")
         raise typer.Exit(ExitCode.DONE)
     from spark_app.followers.sinks.process import deliver
+    from spark_app.page.lineage.rights import UserRights
 
-    raise typer.Exit(ExitCode.DONE if deliver(loaded, accept_gap, available_now) else ExitCode.UNREACHABLE)
+    is_done = deliver(loaded, accept_gap, available_now, partial(UserRights, loaded))
+    raise typer.Exit(ExitCode.DONE if is_done else ExitCode.UNREACHABLE)
 
 
 def show_sinks(

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,9 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, LeaseLost, last_message_line
 from spark_app.model.log import log
 from spark_app.settings.models import Settings
+
+if TYPE_CHECKING:
+    from spark_app.followers.sinks.roles import Rights
 
 TELL_EVERY_S, CLEAN_EVERY_S, POLL_S = 1.0, 30.0, 0.05
 IN_A_BUCKET_S = 5.0  # at least so long between two looks for units, each of which costs money
@@ -64,7 +67,15 @@ def take(lake: Lake, name: str, lost: threading.Event) -> None:
 class OpenSink:
     """A sink that this process delivers for, see `take`."""
 
-    def __init__(self, lake: Lake, name: str, settings: Settings, accepted: int, lost: threading.Event):
+    def __init__(
+        self,
+        lake: Lake,
+        name: str,
+        settings: Settings,
+        accepted: int,
+        lost: threading.Event,
+        rights: Rights | None = None,
+    ):
         """
         Raises:
             ConfigurationError: its settings are wrong.
@@ -81,7 +92,7 @@ class OpenSink:
         self._tables = Tables(lake, settings.lake, settings.layout)
         self._rows = SilverRows(lake, settings, name, self._sink)
         self._manifests = Manifests(lake, settings.layout)
-        self._target = sink_of(name, settings, lake)
+        self._target = sink_of(name, settings, lake, rights)
         self._owns = bool(getattr(self._target, "owns_tables", False))
         self._planner: UnitPlanner | ChangePlanner
         if self._sink.is_append:
@@ -296,7 +307,7 @@ class OpenSink:
             state.tell(self._lake, self._name, found)
 
 
-def sink_of(name: str, settings: Settings, lake: Lake) -> Sink:
+def sink_of(name: str, settings: Settings, lake: Lake, rights: Rights | None = None) -> Sink:
     """
     Raises:
         ConfigurationError: there is no such kind.
@@ -315,6 +326,6 @@ def sink_of(name: str, settings: Settings, lake: Lake) -> Sink:
         from spark_app.followers.sinks.served import ServeSink
 
         if name in settings.serve.sinks:
-            return ServeSink(name, settings, lake)
+            return ServeSink(name, settings, lake, rights)
         return PostgresSink(name, sink.postgres)
     return made_by(sink.kind)

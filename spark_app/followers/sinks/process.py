@@ -9,6 +9,8 @@ import contextlib
 import signal
 import threading
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from spark_app.followers.sinks.delivery import GRACE_S
 from spark_app.followers.sinks.open_sink import AGAIN_S, POLL_S, OpenSink, take
@@ -16,6 +18,9 @@ from spark_app.lake.lake import Lake
 from spark_app.model.errors import LeaseLost, last_message_line
 from spark_app.model.log import log
 from spark_app.settings.models import Settings
+
+if TYPE_CHECKING:
+    from spark_app.followers.sinks.roles import Rights
 
 LONGEST_AGAIN_S = 60.0  # between two attempts of a sink that fails
 
@@ -27,17 +32,21 @@ class SinkProcess:
         failed: why it failed last; "" = it did not.
     """
 
-    def __init__(self, name: str, settings: Settings, accepted: int = 0, once: bool = False):
+    def __init__(
+        self, name: str, settings: Settings, accepted: int = 0, once: bool = False, rights: Rights | None = None
+    ):
         """
         Args:
             accepted: it goes on behind missing manifests of units up to this one.
             once: end when all that there is now is delivered.
+            rights: what users see of what is served; None = nothing.
         """
         self.name = name
         self.failed = ""
         self._settings = settings
         self._accepted = accepted
         self._once = once
+        self._rights = rights
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._repeat, name=f"sink-{name}", daemon=True)
 
@@ -62,7 +71,7 @@ class SinkProcess:
                     log.info("a sink waits for the app, which makes the lake", sink=self.name)
                 else:
                     take(lake, self.name, lost)
-                    self._run(OpenSink(lake, self.name, self._settings, self._accepted, lost))
+                    self._run(OpenSink(lake, self.name, self._settings, self._accepted, lost, self._rights))
                     if self._once:
                         return
             except Exception as error:
@@ -90,15 +99,18 @@ class SinkProcess:
             raise
 
 
-def deliver(settings: Settings, accept_gap: bool = False, once: bool = False) -> bool:
+def deliver(
+    settings: Settings, accept_gap: bool = False, once: bool = False, rights: Callable[[], Rights] | None = None
+) -> bool:
     """Deliver for all sinks of the settings until SIGTERM or SIGINT, or until all that there is now is delivered; False
     if a sink could not do that.
 
     Args:
         accept_gap: go on behind manifests that are missing now.
+        rights: gives what users see of what is served, to each sink its own; None = nothing.
     """
     accepted = max(Lake(settings.lake_address).units(), default=0) if accept_gap else 0
-    running = [SinkProcess(name, settings, accepted, once) for name in settings.all_sinks]
+    running = [SinkProcess(name, settings, accepted, once, rights and rights()) for name in settings.all_sinks]
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ending.set())

@@ -24,7 +24,8 @@ from spark_app.followers.sinks import state
 from spark_app.followers.sinks.changes import every_table, sent_tables
 from spark_app.followers.sinks.copy_rows import type_of
 from spark_app.followers.sinks.postgres import UNIQUE, Connection, PostgresSink, run_statement
-from spark_app.followers.sinks.sink import Call
+from spark_app.followers.sinks.roles import Rights, Roles
+from spark_app.followers.sinks.sink import OPERATION, Call
 from spark_app.lake import sql_tables
 from spark_app.lake.delta.table_handles import Tables
 from spark_app.lake.delta.table_schema import columns_of, top_comments
@@ -63,12 +64,16 @@ class Shape:
         columns: name -> its type in PostgreSQL, as that prints it, and its comment.
         key: the columns that no two rows have alike; empty = not known.
         indexed: further columns by which people search.
+        origin: a hash of what decides, besides the columns, who may see them.
+        seen: user -> the columns that the user sees.
     """
 
     columns: dict[str, tuple[str, str]]
     comment: str
     key: tuple[str, ...]
     indexed: tuple[str, ...]
+    origin: str
+    seen: dict[str, tuple[str, ...]]
 
 
 class ServeSink(PostgresSink):
@@ -76,7 +81,7 @@ class ServeSink(PostgresSink):
 
     owns_tables = True
 
-    def __init__(self, name: str, settings: Settings, lake: Lake):
+    def __init__(self, name: str, settings: Settings, lake: Lake, rights: Rights | None = None):
         """`name` is that of the sink."""
         target = settings.all_sinks[name].postgres
         assert target is not None
@@ -90,19 +95,15 @@ class ServeSink(PostgresSink):
         self._own = sql.Identifier(target.namespace, TABLES)
         self._shaped: dict[str, Shape] = {}
         self._server = ""
+        self._of_roles: list[str] = []  # what is in the way of roles
+        self._roles = Roles(settings, lake.known_identity(), rights)
+        self._rights = rights
+        self._origins: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {}  # table -> origin, and who sees what
 
     def tend(self) -> str:
         """Make the tables of the server those of the lake; returns what is in the way, "" = nothing."""
-        troubles = list[str]()
         try:
-            connection = self._connected()
-            shapes = {table: self._shape_of(table) for table in self._chosen()}
-            for table, shape in shapes.items():
-                if shape is not None and self._shaped.get(table) != shape:
-                    troubles += self._tried(connection, table, shape)
-            troubles += self._drop(connection, shapes)
-            self._by_day.update(shapes if self._settings.keep_days else ())
-            troubles += filter(None, [super().tend()])
+            troubles = [*self._tend(self._connected()), super().tend()]
         except psycopg.Error as error:
             self.close()
             return self._text(error)
@@ -110,7 +111,15 @@ class ServeSink(PostgresSink):
             raise
         except (ProtolakeError, OSError) as error:
             return str(error)
-        return "; ".join(troubles)
+        return "; ".join(filter(None, [*self._of_roles, *troubles]))
+
+    def _tend(self, connection: Connection) -> Iterator[str]:
+        shapes = {table: self._shape_of(table) for table in self._chosen()}
+        for table, shape in shapes.items():
+            if shape is not None and self._shaped.get(table) != shape:
+                yield from self._tried(connection, table, shape)
+        yield from self._drop(connection, shapes)
+        self._by_day.update(shapes if self._settings.keep_days else ())
 
     def _tried(self, connection: Connection, table: str, shape: Shape) -> Iterator[str]:
         try:
@@ -124,7 +133,7 @@ class ServeSink(PostgresSink):
         except ConfigurationError as error:
             yield str(error)
         else:
-            self._ready.clear()
+            self._ready = {one for one in self._ready if one[0] != table}  # it may have lost columns
             self._shaped[table] = shape
 
     def _chosen(self) -> Iterable[str]:
@@ -150,12 +159,39 @@ class ServeSink(PostgresSink):
             key = self._all.gold_key(kind) if kind else tuple(own_table.key) if own_table else ()
             indexed = {one.name.casefold() for one in columns if printed(one.type) in TIMES}
         known = {one.name.casefold(): one.name for one in columns}
+        origin, seen = self._seen(table, columns.names)
         return Shape(
             {one.name: (printed(one.type), comments.get(one.name, "")) for one in columns},
             comments.get("", ""),
             tuple(known[name.casefold()] for name in key),
             tuple(name for one, name in known.items() if one in indexed and name not in key[:1]),
+            origin,
+            seen,
         )
+
+    def _seen(self, table: str, columns: list[str]) -> tuple[str, dict[str, tuple[str, ...]]]:
+        """(a hash of what decides besides the columns, user -> the columns that the user sees)"""
+        if self._rights is None or not self._all.users:
+            return "", {}
+        texts = [*columns, self._definitions(), *self._statements(table)]
+        origin = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+        known = self._origins.get(table)
+        if known is None or known[0] != origin:
+            self._rights.renew()
+            known = self._origins[table] = origin, self._roles.seen(table, columns)
+        return known
+
+    def _definitions(self) -> str:
+        storage, key = self._lake.storage, self._lake.definitions
+        return storage.get(key).decode() if storage.exists(key) else ""
+
+    def _statements(self, table: str) -> Iterator[str]:
+        """Of a table by SQL, and of those that it reads."""
+        one = sql_tables.read(self._lake, table)
+        if one is not None:
+            yield json.dumps([one.query, one.views, sorted(one.sources)])
+            for source in one.sources:
+                yield from self._statements(source)
 
     def _connected(self) -> Connection:
         """As its parent's, after a look whether the server is the one that it was."""
@@ -163,9 +199,11 @@ class ServeSink(PostgresSink):
         connection = super()._connected()
         if is_new:
             self._shaped.clear()
+            self._origins.clear()
             try:
                 with self._transaction(connection):
                     server = self._server = self._claim(connection)
+                    self._of_roles = list(self._roles.bring(connection))
             except Exception:
                 self.close()
                 raise
@@ -174,7 +212,14 @@ class ServeSink(PostgresSink):
                 if known:  # it has lost its tables, or is another one
                     state.request(self._lake, self._name, {"all": True})
                 write_durably(self._lake.storage, self._known, json.dumps({"server": server}), "sink.state")
+            if self._all.users:  # no row comes before all may see no more than they may now
+                list(self._tend(connection))
         return connection
+
+    def _prepared(self, connection: Connection, call: Call) -> sql.Identifier:
+        if self._all.users and self._shaped.get(call.table) != self._shape_of(call.table):
+            self._ready = {one for one in self._ready if one[0] != call.table}  # others may see it now
+        return super()._prepared(connection, call)
 
     def _claim(self, connection: Connection) -> str:
         """Which server it is.
@@ -202,7 +247,6 @@ class ServeSink(PostgresSink):
 
     def _make(self, connection: Connection, name: str, call: Call) -> None:
         self._take(connection, name)
-        self._shaped.pop(name, None)
         path = self._table(name).as_string(connection)
         others = connection.execute(UNIQUE_OF_OTHERS, [path, sorted(call.names)]).fetchall()
         for (index,) in others:
@@ -214,6 +258,8 @@ class ServeSink(PostgresSink):
         shape = self._shape_of(name)
         if shape is not None:
             self._bring(connection, name, shape, is_current=False)
+            if not {*call.rows.column_names} <= {*shape.columns, OPERATION}:
+                self._shaped.pop(name, None)
 
     def _take(self, connection: Connection, table: str) -> None:
         """Note that a table is the lake's.
@@ -274,6 +320,8 @@ class ServeSink(PostgresSink):
                 run_statement(connection, on, **parts, column=sql.Identifier(name), text=text)
         if (connection.execute(COMMENT, [path]).fetchone() or ("",))[0] != (shape.comment or None):
             run_statement(connection, "COMMENT ON TABLE {table} IS {text}", **parts, text=shape.comment)
+
+        self._roles.grant(connection, parts["table"], shape.seen)
 
     def _drop(self, connection: Connection, wanted: Iterable[str]) -> Iterator[str]:
         """Drop the tables that the lake has no longer."""
