@@ -37,7 +37,7 @@ class Stack:
         self.lake = folder / "lake"
         self.settings = folder / "protolake.toml"
         self.settings.write_text("[gold]\ninterval_s = 2.5\n[schemas]\nresolve_timeout_s = 60\n")
-        kafka_port, registry_port, page_port = free_ports(3)
+        kafka_port, registry_port, page_port, self.postgres_port = free_ports(4)
         self.brokers = f"127.0.0.1:{kafka_port}"
         self.page = f"http://127.0.0.1:{page_port}"
         self._environment = os.environ | {
@@ -46,6 +46,7 @@ class Stack:
             "KAFKA_PORT": str(kafka_port),
             "REGISTRY_PORT": str(registry_port),
             "PAGE_PORT": str(page_port),
+            "POSTGRES_PORT": str(self.postgres_port),
         }
         if os.getuid():  # the tests read the lake, which its owner and group alone may
             self._environment |= {"PROTOLAKE_UID": str(os.getuid()), "PROTOLAKE_GID": str(os.getgid())}

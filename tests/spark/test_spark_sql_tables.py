@@ -30,7 +30,9 @@ from spark_app.recovery.requests import Request
 from spark_app.units.driver.unit import UnitRunner
 from tests.spark.test_spark_gold_tables import TEXT, events
 from tests.support.answers import Answers
+from tests.support.frames import batch_of
 from tests.support.games import Game
+from tests.tiers import ROOT
 
 pytestmark = pytest.mark.spark
 
@@ -194,6 +196,21 @@ def test_a_changed_statement_is_run_anew_and_one_that_is_gone_leaves_its_table(
     assert stand.version("high_bets_uno") == before["high_bets_uno"] + 1
     assert stand.version("totals") == before["totals"]
     assert [name for name in cursors.names(stand.lake) if name.startswith("sql.")] == ["sql.high_bets_NAME"]
+
+
+def test_quarantine_is_counted(spark: SparkSession, answers: Answers, tmp_path: Path) -> None:
+    """By the statement of the dashboard."""
+    stand = Stand(spark, answers, tmp_path, {"a.sql": (ROOT / "docs/examples/bi/quarantined.sql").read_text()})
+    stand.game.send(1, *events(random.Random(3), 3))
+    stand.run()
+    assert "quarantined" not in stand.lake.tables()  # it waits for the first record in quarantine
+    for count in (2, 5):
+        stand.game.lake.take(batch_of([b"no frame"] * (3 if count > 2 else 2), first=stand.game.lake.ends[0]))
+        stand.run()
+        stand.check()
+        assert stand.read("quarantined").select(["cause", "records"]).to_pylist() == [
+            {"cause": "frame_magic", "records": count}
+        ]
 
 
 def test_a_reference_table_is_read_by_its_own_names(spark: SparkSession, answers: Answers, tmp_path: Path) -> None:

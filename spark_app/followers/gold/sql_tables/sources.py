@@ -39,7 +39,7 @@ class Sources:
 
     Attributes:
         silver: silver table -> its columns.
-        derived: gold table, or table by SQL -> its columns.
+        derived: gold table, table by SQL, or quarantine -> its columns.
         references: reference table -> the content in force.
         views: temporary view -> its query; one reads those before it.
         united: the views of the lake, such as silver_all.
@@ -124,14 +124,19 @@ class SourceReader:
             found.references[one] = found.versions[one] = version.content
         elif layout.is_silver(one) and one in tables:
             found.silver[one] = pa.schema([])
-        elif (layout.is_gold(one) or self.is_made(one)) and one in tables:
+        elif self._is_derived(one) and one in tables:
             handle = self._handle(one)
             found.derived[one] = columns_of(handle)
             found.versions[one] = handle.version()
-        elif layout.is_silver(one) or layout.is_gold(one) or Views.is_reserved(one) or self.is_made(one):
+        elif layout.is_silver(one) or Views.is_reserved(one) or self._is_derived(one):
             raise Waits(f"it waits for {one}, which is not there yet")
         else:
             self._refuse(one, tables, statement)
+
+    def _is_derived(self, table: str) -> bool:
+        """Whether each run reads the whole table, as far as the lake has it."""
+        layout = self._opened.settings.layout
+        return layout.is_gold(table) or table == layout.quarantine or self.is_made(table)
 
     def is_made(self, table: str) -> bool:
         """Whether a statement of the files makes this table."""
@@ -140,7 +145,7 @@ class SourceReader:
     def _refuse(self, one: str, tables: set[str], statement: Statement) -> NoReturn:
         settings = self._opened.settings
         if one in settings.tables.fixed:
-            raise Refused(f"{one} cannot be read here: only silver, gold, reference tables and tables by SQL can")
+            raise Refused(f"{one} cannot be read here: only silver, gold, quarantine, reference tables and tables by SQL can")
         known = {*tables, *settings.reference, *self._files.views_of(""), *settings.views(tables).sources}
         known |= {made.name for made in self._files.tables}
         known -= {*settings.tables.fixed, statement.name}
