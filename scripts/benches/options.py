@@ -96,6 +96,11 @@ ENTRIES = {
         "delivery to a REST service: rows/s and CPU of a call, beside the same client alone",
         (targets.REST_CLIENT, targets.REST_IDEAL, targets.REST_RATE, targets.REST_CALL),
     ),
+    "serve": Entry(
+        "scripts.benches.serve",
+        "the PostgreSQL that serves a lake: when runs of gold are visible there, and a board for many clients",
+        (*targets.SERVE_VISIBLE.values(), targets.SERVE_BOARD),
+    ),
     "starts": Entry(
         "scripts.benches.starts",
         "the app's start to its first unit, and the gap at a schema bump",
@@ -138,6 +143,7 @@ class Options:
     seconds: int = 0
     history: int = 0
     gamers: int = 0
+    clients: int = 0
     times: int = 0
     browsers: int = 0
     first_run: bool = False
@@ -200,6 +206,7 @@ def _parser() -> argparse.ArgumentParser:
         "gold": _add_gold,
         "sql": _add_sql,
         "rest": _add_rest,
+        "serve": _add_serve,
         "starts": _add_starts,
         "trigger": _add_trigger,
         "waiting": _add_waiting,
@@ -299,6 +306,13 @@ def _add_sql(parser: argparse.ArgumentParser) -> None:
 
 def _add_rest(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--rounds", "runs of each size, client and sink in turn", 3)
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--tables", "numbers of games, with two tables of gold each", [7, 200], "+")
+    _add(parser, "--gamers", "rows of the table that is kept current beside the board", 1_000_000)
+    _add(parser, "--clients", "clients that ask for the board at the same time", 50)
+    _add(parser, "--rounds", "measured runs of gold", 7)
 
 
 def _add_starts(parser: argparse.ArgumentParser) -> None:

@@ -138,4 +138,9 @@ RULES_BY_TABLES = Target("CPU of the whole pass, three rules / no rules, flat: 2
 REST_CLIENT = _at_least("rows/s, sink / the same client alone, the worst of all sizes", 0.95)
 REST_IDEAL = _at_least("rows/s up to 16 in flight / in flight x rows / latency, the worst", 0.75)
 REST_RATE = _at_least("rows/s of 10 rows a call, 64 in flight", 10_000)
+SERVE_VISIBLE = {
+    games: Target(f"seconds until a run of gold is visible, {games} games with two tables each", limit)
+    for games, limit in ((7, 2), (200, 10))
+}
+SERVE_BOARD = Target("milliseconds of a board's answer to 50 clients, p95", 100)
 REST_CALL = Target("milliseconds of CPU of a call of 10 rows", 0.6)
