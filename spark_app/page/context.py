@@ -41,6 +41,15 @@ class PageContext:
     lake: Lake
     settings: Settings
     observed: Observations
+    user: str = ""  # of the settings; "" = who has the token of the page
+
+    @property
+    def sees_all(self) -> bool:
+        return not self.user or self.settings.users[self.user].sees_all
+
+    def may(self, action: str) -> bool:
+        """Whether the user may do this: query, replay or decide."""
+        return not self.user or action in self.settings.users[self.user].may
 
     @property
     def layout(self) -> TableNames:

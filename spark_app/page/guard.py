@@ -1,4 +1,5 @@
-"""Lets in only who has the token, and calls the page by a name that is its own.
+"""Lets in only who has a token, and calls the page by a name that is its own. A user who does not see everything gets
+to the view Query and no further.
 
 A web site can have its name resolve to 127.0.0.1, so that a browser on this machine sends it requests (DNS rebinding).
 Such a request has the name of the site as its host. A script of another site can open a connection, with the cookie of
@@ -12,6 +13,7 @@ import hmac
 import ipaddress
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -25,6 +27,8 @@ NO_TOKEN = (
     "the token is missing or wrong: open the address that `protolake status` prints, or send the token as "
     "Authorization: Bearer ..., or as ?token=...\n"
 )
+NOTHING = "there is nothing here that you may see\n"
+USER = "protolake_user"
 NO_HOST = "this page is not known by that host name: add it to page.names\n"
 NO_ORIGIN = "the request comes from another site\n"
 CLOSE = {"Connection": "close"}  # a stranger's next request is one of another connection
@@ -44,8 +48,29 @@ SAFETY = {
 }
 
 
+@dataclass(frozen=True)
+class Key:
+    """What lets somebody in.
+
+    Attributes:
+        user: the user of the settings whose it is; "" = who has the token of the page itself.
+        paths: the paths that it opens, with what is below; None = all.
+    """
+
+    token: bytes
+    user: str = ""
+    paths: tuple[str, ...] | None = None
+
+    @property
+    def cookie(self) -> str:
+        return f"{COOKIE}_{hashlib.sha256(self.token).hexdigest()[:8]}"
+
+    def opens(self, path: str) -> bool:
+        return self.paths is None or any(path == one or path.startswith(f"{one}/") for one in self.paths)
+
+
 class Guard:
-    """An ASGI application around another one."""
+    """An ASGI application around another one. `USER` of the scope names the user."""
 
     def __init__(
         self,
@@ -54,83 +79,101 @@ class Guard:
         names: Iterable[str],
         has_tls: bool = False,
         clock: Callable[[], float] = time.time,
+        keys: Iterable[Key] = (),
     ):
         """
         Args:
             names: host names besides localhost and addresses of numbers.
             has_tls: browsers reach the page by https.
+            keys: those of users.
         """
         self._app = app
-        self._token = token.encode()
+        self._keys = (Key(token.encode()), *keys)
         self._names = frozenset({"localhost", *(name.casefold() for name in names)})
         self._has_tls = has_tls
         self._clock = clock
-        self.cookie = f"{COOKIE}_{hashlib.sha256(self._token).hexdigest()[:8]}"
+        self.cookie = self._keys[0].cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
-        response = self._refusal(scope) or self._entry(scope)
-        if response is not None:
-            return await response(scope, receive, send)
+        key = self._key(Headers(scope=scope), scope["query_string"])
+        response = self._refusal(scope, key) or (key and self._entry(scope, key))
+        if key is None or response:
+            return await (response or PlainTextResponse(NO_TOKEN, 401))(scope, receive, send)
         # What follows may log an address, so it gets none with the token.
-        clean = {**scope, "query_string": urlencode(_rest(scope)).encode()}
+        clean = {**scope, "query_string": urlencode(_rest(scope)).encode(), USER: key.user}
         await self._app(clean, receive, _with_safety(send))
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _refusal(self, scope: Scope, key: Key | None) -> Response | None:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if not self._is_own(hosts):
             return PlainTextResponse(NO_HOST, 403, CLOSE)
-        if not (self._has_token(headers, scope["query_string"]) or self._has_cookie(headers)):
+        if key is None:
             return PlainTextResponse(NO_TOKEN, 401, CLOSE | {"WWW-Authenticate": "Bearer"})
         origins = headers.getlist("origin")
         if origins and [urlsplit(origin).netloc.casefold() for origin in origins] != [hosts[0].casefold()]:
             return PlainTextResponse(NO_ORIGIN, 403)
         if headers.get("sec-fetch-site") in OTHER_SITES and headers.get("sec-fetch-mode") != "navigate":
             return PlainTextResponse(NO_ORIGIN, 403)
+        if not key.opens(scope["path"]) and (scope["path"] != "/" or not key.paths):
+            return PlainTextResponse(NOTHING, 404)
         return None
 
-    def _entry(self, scope: Scope) -> Response | None:
+    def _entry(self, scope: Scope, key: Key) -> Response | None:
         """A browser that comes with the token gets a cookie instead, and the address without the token."""
         wants_page = "text/html" in Headers(scope=scope).get("accept", "")
         rest = _rest(scope)
-        if scope["type"] != "http" or scope["method"] != "GET" or not wants_page or len(rest) == len(_query(scope)):
+        is_start = scope["path"] == "/" and not key.opens("/")
+        if is_start and scope["type"] != "http":
+            return PlainTextResponse(NOTHING, 404)
+        has_token = len(rest) < len(_query(scope)) and wants_page
+        if not is_start and (scope["type"] != "http" or scope["method"] != "GET" or not has_token):
             return None
         where = "/" + scope["path"].lstrip("/")  # two slashes at its start would name another host
+        where = key.paths[0] if is_start and key.paths else where
         response = RedirectResponse(where + (f"?{urlencode(rest)}" if rest else ""), 303)
         response.headers["Cache-Control"] = "no-store"
-        proof = self._proof(int(self._clock()) + COOKIE_S)
-        response.set_cookie(self.cookie, proof, COOKIE_S, secure=self._has_tls, httponly=True, samesite="lax")
+        if not has_token:
+            return response
+        proof = self._proof(key, int(self._clock()) + COOKIE_S)
+        response.set_cookie(key.cookie, proof, COOKIE_S, secure=self._has_tls, httponly=True, samesite="lax")
         return response
 
-    def _proof(self, until: int) -> str:
-        """Proves until a moment (Unix) that its bearer had the token, which cannot be made of it."""
-        return f"{until}.{hmac.new(self._token, str(until).encode(), 'sha256').hexdigest()}"
-
-    def _has_cookie(self, headers: Headers) -> bool:
-        """Whether one of the cookies is a proof. Others may be of any form: servers on other ports share them."""
-        pairs = (part.strip().partition("=") for part in headers.get("cookie", "").split(";"))
-        return any(name == self.cookie and self._is_proof(value) for name, _, value in pairs)
-
-    def _is_proof(self, given: str) -> bool:
-        until = given.partition(".")[0]
-        if not (until.isascii() and until.isdigit() and len(until) < 12) or self._clock() >= int(until):
-            return False
-        return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._proof(int(until)).encode())
-
-    def _has_token(self, headers: Headers, query: bytes) -> bool:
+    def _key(self, headers: Headers, query: bytes) -> Key | None:
+        """The key that a request has: a token, or a proof of one."""
         given = headers.get("authorization", "")
         if given[: len(BEARER)].casefold() == BEARER:
-            return self._is_token(given[len(BEARER) :].strip())
+            return self._of_token(given[len(BEARER) :].strip())
         try:
             pairs = parse_qsl(query.decode("ascii"), max_num_fields=20)
         except ValueError:
-            return False
-        return any(name == "token" and self._is_token(text) for name, text in pairs)
+            pairs = []
+        tokens = (self._of_token(text) for name, text in pairs if name == "token")
+        return next(filter(None, tokens), None) or self._of_cookie(headers)
 
-    def _is_token(self, text: str) -> bool:
-        return hmac.compare_digest(text.encode("utf-8", "surrogateescape"), self._token)
+    def _of_token(self, text: str) -> Key | None:
+        given = text.encode("utf-8", "surrogateescape")
+        return next((key for key in self._keys if hmac.compare_digest(given, key.token)), None)
+
+    def _of_cookie(self, headers: Headers) -> Key | None:
+        """The key of which one of the cookies is a proof. Others may be of any form: servers on other ports share
+        them."""
+        known = {key.cookie: key for key in reversed(self._keys)}
+        pairs = (part.strip().partition("=") for part in headers.get("cookie", "").split(";"))
+        found = ((known[name], value) for name, _, value in pairs if name in known)
+        return next((key for key, value in found if self._is_proof(key, value)), None)
+
+    def _proof(self, key: Key, until: int) -> str:
+        """Proves until a moment (Unix) that its bearer had the token, which cannot be made of it."""
+        return f"{until}.{hmac.new(key.token, str(until).encode(), 'sha256').hexdigest()}"
+
+    def _is_proof(self, key: Key, given: str) -> bool:
+        until = given.partition(".")[0]
+        if not (until.isascii() and until.isdigit() and len(until) < 12) or self._clock() >= int(until):
+            return False
+        return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._proof(key, int(until)).encode())
 
     def _is_own(self, hosts: list[str]) -> bool:
         if len(hosts) != 1:

@@ -33,6 +33,8 @@ def load(name: str) -> Job | None:
             from spark_app.page.views.runs.jobs import run_history as job
         case "query":
             from spark_app.page.views.query.jobs import one_query as job
+        case "seen_tables":
+            from spark_app.page.views.query.jobs import seen_tables as job
         case "table":
             from spark_app.page.views.table.jobs import table_facts as job
         case "lineage":

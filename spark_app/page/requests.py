@@ -21,11 +21,12 @@ from spark_app.recovery.requests import Request
 
 POLL_S = 0.3
 GIVE_UP_S = 6 * 3600.0
-REQUESTED_BY = "the page"  # who has its token is not known by name
+REQUESTED_BY = "the page"  # who has its own token is not known by name
 LEFT = "the page no longer waits; the request stays, and the event `request` will have its result"
 WITHDRAWN = "the request was withdrawn"
 SOME_DONE = f"{WITHDRAWN}; what the app has done for it until then remains"
 Kind = Literal["replay", "accept"]
+ACTIONS = {"replay": "replay", "accept": "decide"}  # what a user may, for each kind
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,13 @@ def pending_requests(lake: Lake, is_up: bool) -> list[PendingRequest]:
     return [PendingRequest(one.id, _description(one), progress_text(lake, one, is_up)) for one in found]
 
 
-def cancel(lake: Lake, id: str) -> str:
-    """Remove the request; returns what became of it. Units that it has committed stay."""
+def cancel(lake: Lake, id: str, user: str = "") -> str:
+    """Remove the request of a user, or without one that of anybody; returns what became of it. Units that it has
+    committed stay."""
     for one in requests.pending(lake):
         if one.id == id:
+            if user and one.asked_by != user:
+                return "It is another one's request: who has the token of the page may cancel it."
             try:
                 requests.discard(lake, one)
             except OSError as error:
@@ -93,7 +97,7 @@ class SentRequest:
 
     def __init__(self, context: PageContext, kind: Kind, arguments: dict[str, Any], dry_run: bool = False):
         self._context = context
-        self._request = Request(kind, arguments, dry_run, asked_by=REQUESTED_BY)
+        self._request = Request(kind, arguments, dry_run, asked_by=context.user or REQUESTED_BY)
         self._ended = ""  # why nobody waits any more
 
     async def result(self, show_progress: Callable[[str], object]) -> dict[str, Any]:
@@ -102,6 +106,10 @@ class SentRequest:
         `show_progress` gets a sentence about its progress, again and again.
         """
         lake = self._context.lake
+        if not self._context.may(ACTIONS[self._request.kind]):
+            return {
+                "error": f"you may not do that: users.{self._context.user}.may has no {ACTIONS[self._request.kind]}"
+            }
         try:
             requests.submit(lake, self._request)
         except OSError as error:

@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
@@ -30,15 +31,20 @@ from spark_app.page.alerts.alarm import Alarm
 from spark_app.page.connections import BoundedProtocol
 from spark_app.page.context import PageContext
 from spark_app.page.files import PageFiles
-from spark_app.page.guard import Guard
+from spark_app.page.guard import Guard, Key
 from spark_app.page.metrics.exposition import LakeCollector, PageCollector, registry_of
 from spark_app.page.metrics.reading import read
 from spark_app.page.observations import Observations
 from spark_app.page.site import add_views
+from spark_app.settings.config import read_secret
+from spark_app.settings.connections import is_loopback
 from spark_app.settings.models import Settings
 from spark_app.settings.watching import Page
 
 BACKLOG = 64
+SHORTEST_TOKEN = 20
+# What a user who does not see everything gets to; the second one has what NiceGUI needs.
+QUERY = ("/query", "/_nicegui", "/_nicegui_ws", "/favicon.ico")
 SIGNALS_S = 0.5  # between two looks for signals
 
 
@@ -65,7 +71,8 @@ def serve(settings: Settings) -> NoReturn:
     of_lake = LakeCollector(lambda: read(lake, time.time(), observed.newest), lake.known_identity)
     app = application(lake, registry_of(of_lake, PageCollector(alarm.book)))
     add_views(app, PageContext(lake, settings, observed))
-    guarded = Guard(app, token, settings.page.names, settings.page.address.startswith("https://"))
+    has_tls = settings.page.address.startswith("https://")
+    guarded = Guard(app, token, settings.page.names, has_tls, keys=keys_of(settings))
     server = threading.Thread(target=_run, args=(guarded, listening), name="page", daemon=True)
     server.start()
     alarm.start()
@@ -78,6 +85,33 @@ def serve(settings: Settings) -> NoReturn:
     while server.is_alive():  # a signal that another thread gets does not wake a thread which joins without an end
         server.join(SIGNALS_S)
     sys.exit(ExitCode.BUG)
+
+
+def keys_of(settings: Settings) -> list[Key]:
+    """Those of the users who may come to the page.
+
+    Raises:
+        ConfigurationError: a file of a token cannot be read, its token is short, two users have the same, or tokens
+            would cross a network in clear text.
+    """
+    found: dict[str, Key] = {}
+    for name, user in settings.users.items():
+        if not user.token_file:
+            continue
+        setting = f"users.{name}.token_file"
+        token = read_secret(user.token_file, setting).strip()
+        if len(token) < SHORTEST_TOKEN:
+            raise ConfigurationError(f"{setting}: a token has at least {SHORTEST_TOKEN} characters that nobody guesses")
+        if token in found:
+            raise ConfigurationError(f"{setting}: another user has the same token")
+        query = QUERY if "query" in user.may else ()
+        found[token] = Key(token.encode(), name, None if user.sees_all else query)
+    address = urlsplit(settings.page.address or f"http://{settings.page.host}")
+    is_closed = address.scheme == "https" or is_loopback(address.hostname or "")
+    if found and not is_closed:
+        why = f"page.host: tokens of users would cross the network in clear text at {settings.page.host}"
+        raise ConfigurationError(f"{why}: set page.address to that of a proxy with https, or listen on 127.0.0.1")
+    return list(found.values())
 
 
 def end_with(failed: threading.ExceptHookArgs) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from fastapi import FastAPI, Request
 from nicegui import app as nicegui_app
@@ -12,6 +13,7 @@ from nicegui import ui
 from spark_app.model.log import log
 from spark_app.page.context import PATIENCE_S, PageContext, live
 from spark_app.page.format import seconds
+from spark_app.page.guard import USER
 from spark_app.page.views import VIEWS, View
 from spark_app.page.widgets import COLOURS, OF_STATE, css
 
@@ -51,8 +53,10 @@ def _add_view(context: PageContext, view: View) -> None:
 
     @ui.page(view.path)
     def show_view(request: Request) -> None:
-        with framed(context, request, view.title):
-            show(context, **request.path_params)
+        own = replace(context, user=request.scope[USER])
+        with framed(own, request, view.title):
+            if view.is_open_to(own.sees_all, own.may("query")):
+                show(own, **request.path_params)
 
 
 @contextmanager
@@ -66,16 +70,24 @@ def framed(context: PageContext, request: Request, title: str) -> Iterator[None]
     with ui.header().classes("bar items-center").style("gap: 12px"):
         ui.label("Protolake").classes("brand")
         with ui.element("nav").props('aria-label="Views"').style("display: flex; gap: 4px; flex-wrap: wrap"):
-            for path, name in ((view.path, view.title) for view in VIEWS if view.is_in_bar):
+            for path, name in _views_in_bar(context):
                 link = ui.link(name, path)
                 if request.url.path == path or (path != "/" and request.url.path.startswith(f"{path}/")):
                     link.props("aria-current=page")
         ui.space()
-        _state(context)
+        if context.sees_all:
+            _state(context)
         button = ui.button(icon="contrast").props('flat round dense color=inherit aria-label="Light or dark"')
         button.on_click(lambda: _change(dark))
     with ui.column().classes("full-width").style("gap: 20px"):
         yield
+
+
+def _views_in_bar(context: PageContext) -> list[tuple[str, str]]:
+    may_query = context.may("query")
+    return [
+        (view.path, view.title) for view in VIEWS if view.is_in_bar and view.is_open_to(context.sees_all, may_query)
+    ]
 
 
 async def _change(dark: ui.dark_mode) -> None:

@@ -441,8 +441,11 @@ class Settings(BaseSettings):
     def _have_users_where_they_log_in(self) -> Settings:
         for name in filter(NO_USER.fullmatch, self.users):
             raise ValueError(f"users.{name}: PostgreSQL means something else by this name: take another one")
-        if self.users and not self.serve.dsn_file:
-            raise ValueError("users: they are those of the PostgreSQL that serves the lake: set serve.dsn_file")
+        for name, user in self.users.items():
+            if user.password_file and not self.serve.dsn_file:
+                raise ValueError(
+                    f"users.{name}.password_file: it is for the PostgreSQL that serves: set serve.dsn_file"
+                )
         return self
 
     @property

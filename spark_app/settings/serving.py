@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, StringConstraints, field_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, StringConstraints, field_validator, model_validator
 
 from spark_app.settings.connections import Section
 from spark_app.settings.sinks import EVERY, Postgres, SinkSettings
@@ -40,10 +40,14 @@ class Serve(Section):
 
 
 class User(Section):
-    """A person, or a program, who may read tables of the PostgreSQL that serves the lake."""
+    """A person, or a program, who may see a part of the lake: in the PostgreSQL that serves it, and on the page."""
 
-    password_file: str = Field(min_length=1, description="file with the password")
+    password_file: str = Field("", description="file with the password for PostgreSQL; empty = no login there")
+    token_file: str = Field("", description="file with a token for the page; empty = no way into it")
     tables: tuple[str, ...] = Field(min_length=1, description="names of tables; * stands for any characters")
+    may: tuple[Literal["query", "replay", "decide"], ...] = Field(
+        ("query",), description="on the page: SQL, and for who sees everything replays and decisions about schemas"
+    )
     hide: tuple[str, ...] = Field((), description="fields that the user does not see, nor what is made of them")
 
     @field_validator("tables")
@@ -53,6 +57,18 @@ class User(Section):
             if not re.fullmatch(r"[a-z0-9_*]+", one):
                 raise ValueError(f"{one!r} is no pattern of names of tables, such as gold_*")
         return value
+
+    @model_validator(mode="after")
+    def _can_come_in(self) -> User:
+        if not (self.password_file or self.token_file):
+            raise ValueError("needs password_file for PostgreSQL, token_file for the page, or both")
+        if not self.sees_all and set(self.may) - {"query"}:
+            raise ValueError('may: who does not see everything (tables = ["*"], no hide) may only query')
+        return self
+
+    @property
+    def sees_all(self) -> bool:
+        return "*" in self.tables and not self.hide
 
     def may_see(self, table: str) -> bool:
         """Whether the patterns have the table."""

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -10,8 +11,11 @@ from playwright.sync_api import Browser, Page, expect
 from starlette.applications import Starlette
 
 from spark_app.lake.lake import Lake
-from spark_app.page.guard import Guard
+from spark_app.page.guard import NOTHING, Guard
+from tests.support.frames import batch_of
+from tests.support.lakes import SmallLake
 from tests.support.pages import Running, page
+from tests.support.projections import EVENTS, UNO, event
 from tests.support.statuses import write_status
 
 
@@ -95,3 +99,22 @@ def test_another_site_cannot_show_the_page_nor_request_it(lake: Lake, path: str)
         answer = running.get(path, running.token)
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
         assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_user_finds_the_own_tables_and_nothing_else(tmp_path: Path, opened: Callable[..., Page]) -> None:
+    made = SmallLake(tmp_path / "lake", EVENTS)
+    sent = [event(game, "g1", ssn="123-45") for game in ("uno", "poker")]
+    made.take(batch_of([*sent, b"no frame"]))
+    (tmp_path / "ann").write_text("a" * 30)
+    users = f"[users.ann]\ntoken_file = '{tmp_path / 'ann'}'\ntables = ['silver_uno_*']\nhide = ['ssn']\n"
+    with page(made.lake, users) as running:
+        running.token = "a" * 30
+        tab = opened(running)
+        assert tab.url == f"{running.url}/query"
+        expect(tab.get_by_role("navigation").get_by_role("link")).to_have_text(["Query"])
+        expect(tab.get_by_role("button", name=re.compile("silver_|events"))).to_have_text([UNO])
+        shown = tab.content()
+        assert not [word for word in ("poker", "ssn", "quarantine", "123-45") if word in shown]
+        for path in ("/", "/tables/silver_uno_events", "/runs", "/schemas", "/quarantine", "/metrics", "/health"):
+            answer = running.get(path, running.token)
+            assert (answer.status_code, answer.text) in ((303, ""), (404, NOTHING)), path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -24,10 +25,12 @@ from tests.support.lakes import SmallLake
 from tests.support.postgres import Database, PostgresServer
 from tests.support.projections import EVENTS, GROWN, UNO, renew
 from tests.support.served import write_table
+from tests.tiers import ROOT
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 GOLD, BOARD, LOG = "gold_uno_player_agg", "board", "suspects"
 GOLD_OF_USERS = {"gold": {"aggregates": {"n": {"function": "count"}, "top": {"function": "max", "field": "ssn"}}}}
+FORMS = ROOT / "tests/cases/denied_statements.sql"
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 
 
@@ -292,6 +295,30 @@ def test_users_read_what_is_theirs_and_nothing_else(database: Database, tmp_path
             seen(database, "ben", "SELECT 1")
 
 
+def test_no_statement_shows_what_is_hidden(database: Database, tmp_path: Path) -> None:
+    users = user(tmp_path, "ann", "gold_*", "silver_*", BOARD, hide=("ssn",))
+    lake = Served(tmp_path, database, users=users, silver_days=7)
+    lake.write(GOLD, {"gamer_id": "a", "n": 1, "top": "123"})
+    lake.write(BOARD, {"top": "a"}, query="SELECT max(ssn) AS top FROM silver_uno_events", sources=(UNO,))
+    lake.write(LOG, {"top": "a"})
+    with lake.running():
+        lake.until(lambda: all(map(lake.rows, (GOLD, BOARD, LOG, UNO))) and not lake.reason("serve_silver"))
+        lake.until(lambda: not lake.reason())
+        targets = [(GOLD, "top"), (UNO, "ssn"), (lake.day(UNO), "ssn"), (BOARD, "top"), (LOG, "top")]
+        targets += [("protolake_calls", "key"), ("protolake_tables", "name"), ("protolake_lake", "server")]
+        database.run("ANALYZE")
+        tried = 0
+        for table, column in targets:
+            for form in FORMS.read_text().splitlines():
+                tried += 1
+                with pytest.raises(psycopg.Error, match=r"permission denied|must be (owner|able to)|not permitted"):
+                    seen(database, "ann", form.format(t=table, c=column))
+            statistics = f"SELECT * FROM pg_stats WHERE tablename = '{table}' AND attname = '{column}'"
+            assert seen(database, "ann", statistics) == []
+        assert tried >= 300
+        assert seen(database, "ann", f"SELECT n FROM {GOLD}") == [(1,)]
+
+
 def seen(database: Database, name: str, statement: str) -> list[tuple[Any, ...]]:
     with database.server.connect(name, f"pass of {name}") as connection:
         if statement.startswith("COPY"):
@@ -313,6 +340,37 @@ def test_roles_of_others_are_not_touched(database: Database, tmp_path: Path) -> 
     with database.server.connect("carl", "his own"):
         pass
     database.run("DROP ROLE carl")
+
+
+def test_the_queries_of_the_dashboard_run(database: Database, tmp_path: Path) -> None:
+    """Over tables as the demo makes them; `tests/spark/test_spark_sql_tables.py` has their statements."""
+    lake, hour = Served(tmp_path, database), datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    board = {"gamer_id": "a", "events": 3, "games": 1, "last_seen": hour}
+    hours = {"game": "uno", "gamer_id": "a", "hour": hour, "events": 3, "first": hour, "last": hour}
+    unified = {"game": "uno", "gamer_id": "a", "session_count": 3, "min_timestamp": hour, "max_timestamp": hour}
+    lake.write("leader_board", board)
+    lake.write("player_hours", hours)
+    lake.write("unified_gold", unified)
+    lake.write("suspects", {"gamer_id": "a", "game": "uno", "hour": hour, "events": 4000})
+    lake.write("quarantined", {"cause": "frame_magic", "hour": hour, "records": 2})
+    due = {
+        "Leader board": [("a", 3, 1, hour)],
+        "Sessions per hour": [(hour, "uno", 3)],
+        "Players of each game": [("uno", 1)],
+        "Suspects": [("a", "uno", hour, 4000)],
+        "Quarantine": [(hour, "frame_magic", 2)],
+    }
+    panels = json.loads((ROOT / "docs/examples/bi/grafana.json").read_text())["panels"]
+    queries = {panel["title"]: target["rawSql"] for panel in panels for target in panel["targets"]}
+    with lake.running():
+        lake.until(lambda: len(lake.tables()) == 5 and all(map(lake.rows, lake.tables())))
+        for title, query in queries.items():
+            found = re.sub(r"\$__timeFilter\((\w+)\)", r"\1 BETWEEN now() - interval '1 day' AND now()", query)
+            path = f"SET search_path = {database.schema}"
+            with database.server.connect() as connection:
+                connection.execute(path)
+                assert connection.execute(found).fetchall() == due.pop(title), title
+    assert due == {}
 
 
 def test_shapes_compare_with_what_the_server_prints(database: Database, tmp_path: Path) -> None:

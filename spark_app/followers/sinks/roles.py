@@ -47,7 +47,8 @@ class Roles:
             rights: None = users are not known here, and see nothing.
         """
         self.rights = rights
-        self._users = settings.users if rights is not None else {}
+        known = settings.users if rights is not None else {}
+        self._users = {name: user for name, user in known.items() if user.password_file}
         self._namespace = settings.serve.schema_name
         self._mark = f"protolake {identity}"
         self._ours: list[str] = []  # users whose roles are right

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -48,10 +48,13 @@ def connect() -> duckdb.DuckDBPyConnection:
     return con
 
 
-def names_in(sql: str, tables: Iterable[str]) -> list[str]:
+def names_in(sql: str, tables: Iterable[str], has_functions: bool = True) -> list[str]:
     """The tables that one SELECT names; case does not count. If the lake has none yet, any name is one.
 
     The SQL is parsed only: to bind it would open the files and addresses that its functions name.
+
+    Args:
+        has_functions: it may have functions that make rows. Some read files, such as those of the tables.
 
     Raises:
         Refused: the SQL is something else, or names a table that there is not.
@@ -63,7 +66,7 @@ def names_in(sql: str, tables: Iterable[str]) -> list[str]:
         if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
             raise Refused("it is not one SELECT")
         [text] = con.execute("SELECT json_serialize_sql($sql)", {"sql": sql}).fetchone() or [""]
-        named, own = _names_of(json.loads(text))
+        named, own = _names_of(json.loads(text), has_functions)
     except duckdb.Error as error:
         raise Refused(first_line(error)) from error
     except RecursionError:
@@ -78,7 +81,7 @@ def names_in(sql: str, tables: Iterable[str]) -> list[str]:
     return names
 
 
-def _names_of(parsed: Any) -> tuple[set[str], set[str]]:
+def _names_of(parsed: Any, has_functions: bool) -> tuple[set[str], set[str]]:
     """(names of tables, names in lower case that the SQL gives to its own parts) in SQL as DuckDB serializes it."""
     named: set[str] = set()
     own: set[str] = set()
@@ -88,6 +91,8 @@ def _names_of(parsed: Any) -> tuple[set[str], set[str]]:
         if isinstance(part, dict):
             if part.get("type") == "BASE_TABLE":
                 named.add(part["table_name"])
+            if part.get("type") == "TABLE_FUNCTION" and not has_functions:
+                raise Refused("functions that make rows are not for you")
             if OF_DUCKDB.match(part.get("function_name", "")):
                 raise Refused(f"{part['function_name']}() is not about the lake: it shows settings and paths")
             own |= {one["key"].casefold() for one in part.get("cte_map", {}).get("map", ())}
@@ -97,15 +102,22 @@ def _names_of(parsed: Any) -> tuple[set[str], set[str]]:
     return named, own
 
 
-def open_tables(con: duckdb.DuckDBPyConnection, lake: Lake, names: Iterable[str], views: Views | None = None) -> None:
+def open_tables(
+    con: duckdb.DuckDBPyConnection,
+    lake: Lake,
+    names: Iterable[str],
+    views: Views | None = None,
+    columns: Mapping[str, Sequence[str]] | None = None,
+) -> None:
     """Make the tables views of their current files, and lock everything else away: no other file, no network.
 
     Args:
         views: some of the names may be these.
+        columns: table -> the only columns that it has; None = all.
     """
     sources = views.sources if views else {}
     wanted = dict.fromkeys(table for name in names for table in sources.get(name, [name]))
-    opened = [key for name in wanted for key in view_of(con, lake, name)]
+    opened = [key for name in wanted for key in view_of(con, lake, name, None if columns is None else columns[name])]
     for name in names:
         if views and name in sources:
             create_view(con, views, name)
@@ -115,14 +127,17 @@ def open_tables(con: duckdb.DuckDBPyConnection, lake: Lake, names: Iterable[str]
     con.sql("SET lock_configuration = true")
 
 
-def view_of(con: duckdb.DuckDBPyConnection, lake: Lake, name: str) -> list[str]:
-    """Make a table a view of its current files, whose keys are returned."""
+def view_of(con: duckdb.DuckDBPyConnection, lake: Lake, name: str, columns: Sequence[str] | None = None) -> list[str]:
+    """Make a table a view of its current files, whose keys are returned; of these columns alone, if any are given."""
     storage = lake.storage
     table = open_table(lake, name)
     keys = [f"{name}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
     empty = con.from_arrow(pa.schema(table.schema()).empty_table())
-    if keys:
-        _with_all_columns(rows_of(con, storage, table, keys), empty).create_view(name)
+    rows = _with_all_columns(rows_of(con, storage, table, keys), empty) if keys else empty
+    if columns is not None:
+        rows = rows.project(", ".join(map(quoted, columns)))
+    if keys or columns is not None:
+        rows.create_view(name)
     else:
         con.register(name, pa.schema(table.schema()).empty_table())
     return keys

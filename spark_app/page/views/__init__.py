@@ -20,6 +20,10 @@ class View:
     def is_in_bar(self) -> bool:
         return "{" not in self.path
 
+    def is_open_to(self, sees_all: bool, may_query: bool) -> bool:
+        """Whether a user may open it, who sees everything or not."""
+        return may_query if self.title == "Query" else sees_all
+
     def load(self) -> Callable[..., None]:
         """What draws the view, which is called with the `PageContext`. It is imported here, because a process that only
         lists the views needs no NiceGUI."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from spark_app.page.views.query.jobs import MOST_BYTES, MOST_ROWS
 from spark_app.page.views.query.view import chart_of, examples, form_of, spelled
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
-from tests.support.projections import EVENTS, MASKED, UNO, event, lake_of
+from tests.support.projections import EVENTS, MASKED, POKER, UNO, event, key_file, lake_of
 
 CHILD = "spark_app.page.job"
 SECRET = "Okapi"
@@ -362,3 +363,83 @@ def datetime_of(lake: SmallLake) -> str:
     """The minute in which the rows landed."""
     [[landed]] = rows(lake, f"SELECT max(_landed_at) FROM {UNO}")
     return datetime.datetime.fromisoformat(landed).replace(second=0, microsecond=0).isoformat()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> SmallLake:
+    """Of two games; ann may not see poker, nor what is made of ssn."""
+    users = {"ann": {"token_file": "/t", "tables": ["silver_uno_*", "quarantine_*", "gold_*"], "hide": ["ssn"]}}
+    users["zoe"] = {"token_file": "/t2", "tables": ["x"]}
+    root = tmp_path_factory.mktemp("shared")
+    silver = {"columns": {"short": "left(ssn, 3)"}, "hmac_key_file": key_file(root / "secrets")}
+    lake = SmallLake(root / "lake", EVENTS, users=users, silver=silver)
+    lake.units.check_expectations()
+    sent = [event(game, f"g{n}", latency_ms=n, ssn=SECRET) for n, game in enumerate(("uno", "poker", "uno"))]
+    lake.take(batch_of([*sent, b"no frame"]))
+    return lake
+
+
+def ask_as(lake: SmallLake, user: str, sql: str, job: str = "query") -> dict[str, Any]:
+    arguments = {"user": user} | ({"sql": sql} if job == "query" else {})
+    return do({"job": job, "arguments": arguments, "settings": lake.settings.model_dump_json()})
+
+
+def test_a_user_sees_the_own_tables_and_columns(shared: SmallLake) -> None:
+    assert ask_as(shared, "ann", "", "seen_tables") == {"tables": [UNO]}
+    found = ask_as(shared, "ann", f"SELECT * FROM {UNO} ORDER BY _offset")
+    names = [one["name"] for one in found["columns"]]
+    assert "gamer_id" in names
+    assert not {"ssn", "short"} & set(names)
+    assert ask_as(shared, "ann", "SELECT _table, count(*) FROM silver_all GROUP BY ALL")["rows"] == [["uno", 2]]
+    assert SECRET[:3] not in json.dumps(found)
+    assert ask_as(shared, "zoe", "", "seen_tables") == {"tables": []}
+    assert "there is no table" in ask_as(shared, "zoe", "SELECT 1")["failed"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT ssn FROM {UNO}",
+        f"SELECT SHORT FROM {UNO}",
+        f"SELECT {UNO}.ssn FROM {UNO}",
+        f"SELECT COLUMNS('ss.*') FROM {UNO}",
+        f"SELECT filename FROM {UNO}",
+        f"SELECT * FROM {POKER}",
+        "SELECT * FROM quarantine_events",
+        "SELECT * FROM bronze_events",
+        f"SELECT * FROM main.{POKER}",
+        f"SELECT * FROM read_parquet('{UNO}/*.parquet')",
+        f"SELECT * FROM '{UNO}/part.parquet'",
+        f"SELECT * FROM parquet_scan('{UNO}')",
+        f"SELECT * FROM query_table('{POKER}')",
+        f"SELECT * FROM query('SELECT ssn FROM {UNO}')",
+        "SELECT * FROM glob('*')",
+        f"SELECT * FROM pragma_table_info('{UNO}')",
+        f"SELECT * FROM {UNO}, LATERAL (SELECT * FROM read_text('/etc/passwd'))",
+        f"SELECT (SELECT max(ssn) FROM {UNO})",
+        f"WITH a AS (FROM {POKER}) SELECT * FROM a",
+        "SELECT * FROM information_schema.columns",
+        "SELECT * FROM duckdb_tables()",
+        "SELECT current_setting('allowed_paths')",
+        f"PIVOT {UNO} ON ssn",
+        f"DESCRIBE {POKER}",
+        f"SUMMARIZE {POKER}",
+        f"SELECT CAST(gamer_id AS INTEGER) FROM {UNO}",
+        "x" * 10,
+    ],
+)
+def test_a_user_gets_to_nothing_else(shared: SmallLake, sql: str) -> None:
+    found = ask_as(shared, "ann", sql)
+    said = json.dumps(found)
+    assert "failed" in found, sql
+    assert SECRET not in said
+    assert "part-0" not in said
+    assert not re.search("g[0-9]", said)  # values
+
+
+def test_described_tables_have_the_columns_that_are_seen(shared: SmallLake) -> None:
+    assert ask_as(shared, "ann", "SHOW ALL TABLES")["rows"] == []
+    for sql in (f"DESCRIBE {UNO}", f"SUMMARIZE {UNO}", f"SELECT * FROM (SUMMARIZE {UNO})", f"SHOW {UNO}"):
+        found = ask_as(shared, "ann", sql)
+        assert SECRET not in json.dumps(found)
+        assert "short" not in json.dumps(found), sql

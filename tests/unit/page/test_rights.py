@@ -121,7 +121,10 @@ def test_users_see_their_tables(tmp_path: Path) -> None:
         ("ann", {"tables": []}, "users.ann.tables"),
         ("ann", {"tables": ["x; DROP"]}, "is no pattern"),
         ("ann", {"password": "x"}, "users.ann.password"),
-        ("ann", {"password_file": ""}, "users.ann.password_file"),
+        ("ann", {"password_file": ""}, "needs password_file for PostgreSQL, token_file"),
+        ("ann", {"tables": ["gold_*"], "may": ["replay"]}, "who does not see everything"),
+        ("ann", {"hide": ["ssn"], "may": ["query", "decide"]}, "who does not see everything"),
+        ("ann", {"may": ["erase"]}, "users.ann.may"),
     ],
 )
 def test_users_that_cannot_be_are_refused(name: str, values: dict[str, Any], why: str) -> None:

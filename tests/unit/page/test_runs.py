@@ -257,7 +257,8 @@ def test_pending_requests_have_progress_and_can_be_cancelled(tmp_path: Path) -> 
     progress = {"unit": 3, "value": {"resolved": 12, "after": "x"}}
     lake.storage.replace(requests.key_of(one, "progress"), json.dumps(progress).encode())
     assert pending_requests(lake, is_up=True)[0].progress == "The app works on it: resolved 12 so far."
-    assert "is cancelled" in cancel(lake, one.id)
+    assert "another one's" in cancel(lake, one.id, "ann")
+    assert "is cancelled" in cancel(lake, one.id, "a@b")
     assert requests.pending(lake) == []
     assert not lake.storage.exists(requests.key_of(one, "progress"))
     assert "is done" in cancel(lake, one.id)

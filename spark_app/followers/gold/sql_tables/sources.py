@@ -145,7 +145,9 @@ class SourceReader:
     def _refuse(self, one: str, tables: set[str], statement: Statement) -> NoReturn:
         settings = self._opened.settings
         if one in settings.tables.fixed:
-            raise Refused(f"{one} cannot be read here: only silver, gold, quarantine, reference tables and tables by SQL can")
+            raise Refused(
+                f"{one} cannot be read here: only silver, gold, quarantine, reference tables and tables by SQL can"
+            )
         known = {*tables, *settings.reference, *self._files.views_of(""), *settings.views(tables).sources}
         known |= {made.name for made in self._files.tables}
         known -= {*settings.tables.fixed, statement.name}

@@ -57,10 +57,19 @@ def show(context: PageContext) -> None:
         side = ui.column().style("flex: 1 1 260px; max-width: 100%")
         with ui.column().style("flex: 5 1 560px; min-width: 0; max-width: 100%"):
             view = _Query(context)
-    tables = context.lake.tables()
-    with side:
-        _tables(tables, hidden_tables(context.lake, context.settings), view)
-    view.offer(examples(tables, context.layout))
+    if context.sees_all:
+        tables = context.lake.tables()
+        with side:
+            _tables(tables, hidden_tables(context.lake, context.settings), view)
+        return view.offer(examples(tables, context.layout))
+
+    async def offer_seen() -> None:
+        found = await context.run_job("seen_tables", user=context.user)
+        with side:
+            _tables(found.get("tables", ()), frozenset(), view)
+        view.offer(examples(found.get("tables", ()), context.layout))
+
+    ui.timer(0.01, offer_seen, once=True)
 
 
 class _Query:
@@ -124,7 +133,7 @@ class _Query:
                 self._status.set_text(f"The query waits for {AT_ONCE} others.")
             async with TURNS:
                 self._status.set_text("The query runs ...")
-                result = await self._context.run_job("query", child, sql=sql)
+                result = await self._context.run_job("query", child, sql=sql, user=self._context.user)
         finally:
             self._child = None
             self._run.enable()

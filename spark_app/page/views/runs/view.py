@@ -9,7 +9,6 @@ from typing import Any
 
 from nicegui import ui
 
-from spark_app.lake.lake import Lake
 from spark_app.model.errors import ContractError
 from spark_app.model.text import one_line
 from spark_app.page import charts
@@ -102,7 +101,7 @@ class _Runs:
         self._notices = redrawn(
             ui.column().classes("full-width").style("gap: 8px"),
             lambda: (_firing(context), pending_requests(context.lake, context.observed.newest.is_up)),
-            lambda found: _draw_notices(context.lake, *found),
+            lambda found: _draw_notices(context, *found),
         )
         with ui.tabs().props("align=left no-caps dense inline-label") as tabs:
             events = ui.tab("Events", icon="list")
@@ -187,7 +186,7 @@ def _start_row(run: Run) -> dict[str, Any]:
     }
 
 
-def _draw_notices(lake: Lake, alerts: list[tuple[str, str]], pending: list[PendingRequest]) -> None:
+def _draw_notices(context: PageContext, alerts: list[tuple[str, str]], pending: list[PendingRequest]) -> None:
     """Alerts that fire, and requests that are not done."""
     if alerts:
         heading("Alerts that fire", 2)
@@ -204,7 +203,7 @@ def _draw_notices(lake: Lake, alerts: list[tuple[str, str]], pending: list[Pendi
             with ui.column().classes("col").style("gap: 2px"):
                 ui.label(one.description).style("overflow-wrap: anywhere")
                 ui.label(one.progress).classes("faint")
-            button = ui.button("Cancel", on_click=lambda id=one.id: ui.notify(cancel(lake, id)))
+            button = ui.button("Cancel", on_click=lambda id=one.id: ui.notify(cancel(context.lake, id, context.user)))
             button.props("no-caps outline").props["aria-label"] = f"Cancel request {one.id}"
 
 

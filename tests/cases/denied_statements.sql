@@ -1,0 +1,46 @@
+SELECT {c} FROM {t}
+SELECT count({c}) FROM {t}
+SELECT 1 FROM {t} WHERE {c} IS NULL
+SELECT 1 FROM {t} ORDER BY {c}
+SELECT 1 FROM {t} GROUP BY {c}
+SELECT * FROM {t}
+TABLE {t}
+SELECT x FROM {t} x
+SELECT x.* FROM {t} x
+SELECT to_jsonb(x) FROM {t} x
+SELECT row(x.*) FROM {t} x
+SELECT (x).{c} FROM {t} x
+SELECT x::text FROM {t} x
+SELECT max({c}) OVER () FROM {t}
+WITH a AS (SELECT {c} FROM {t}) TABLE a
+SELECT 1 FROM {t} a JOIN {t} b USING ({c})
+SELECT 1 FROM {t} NATURAL JOIN {t} b
+SELECT 1 WHERE EXISTS (SELECT FROM {t} x WHERE x.{c} IS NOT NULL)
+SELECT query_to_xml('SELECT {c} FROM {t}', true, false, '')
+SELECT table_to_xml('{t}', true, false, '')
+SELECT 1 FROM {t} UNION SELECT length({c}::text) FROM {t}
+SELECT string_agg({c}::text, ',') FROM {t}
+CREATE TEMP TABLE a AS SELECT {c} FROM {t}
+SELECT {c} INTO TEMP a FROM {t}
+COPY {t} TO STDOUT
+COPY {t} ({c}) TO STDOUT
+COPY (SELECT {c} FROM {t}) TO STDOUT
+DECLARE a CURSOR WITH HOLD FOR SELECT {c} FROM {t}
+EXPLAIN ANALYZE SELECT {c} FROM {t}
+PREPARE a AS SELECT {c} FROM {t}; EXECUTE a
+DO $$ BEGIN PERFORM {c} FROM {t}; END $$
+SELECT {c} FROM ONLY {t}
+SELECT {c} FROM {t} TABLESAMPLE SYSTEM (100)
+SELECT {c} FROM {t} FOR UPDATE
+BEGIN; LOCK TABLE {t}
+TRUNCATE {t}
+DROP TABLE {t}
+UPDATE {t} SET {c} = NULL
+DELETE FROM {t}
+INSERT INTO {t} ({c}) VALUES (NULL)
+ALTER TABLE {t} ADD extra int
+CREATE INDEX ON {t} ({c})
+COMMENT ON TABLE {t} IS 'x'
+ALTER TABLE {t} OWNER TO ann
+CREATE TRIGGER a AFTER INSERT ON {t} EXECUTE FUNCTION suppress_redundant_updates_trigger()
+MERGE INTO {t} USING (VALUES (1)) v ON true WHEN MATCHED THEN DELETE
