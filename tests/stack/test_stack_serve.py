@@ -42,7 +42,11 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def database(server: PostgresServer, tmp_path: Path, request: pytest.FixtureRequest) -> Database:
-    return Database(server, re.sub(r"\W+", "_", request.node.name).lower()[:60], tmp_path)
+    found = Database(server, re.sub(r"\W+", "_", request.node.name).lower()[:60], tmp_path)
+    for (name,) in found.run("SELECT rolname FROM pg_roles WHERE rolname IN ('ann', 'ben', 'carl')"):
+        found.run(f"DROP OWNED BY {name} CASCADE")  # roles are of the whole server, and these of another lake
+        found.run(f"DROP ROLE {name}")
+    return found
 
 
 class Served:
@@ -329,7 +333,6 @@ def seen(database: Database, name: str, statement: str) -> list[tuple[Any, ...]]
 
 
 def test_roles_of_others_are_not_touched(database: Database, tmp_path: Path) -> None:
-    database.run("DROP ROLE IF EXISTS carl")
     database.run("CREATE ROLE carl LOGIN SUPERUSER PASSWORD 'his own'")
     users = user(tmp_path, "carl", "*") | {"dora": {"password_file": str(tmp_path / "none"), "tables": ["*"]}}
     lake = Served(tmp_path, database, users=users)
@@ -339,7 +342,6 @@ def test_roles_of_others_are_not_touched(database: Database, tmp_path: Path) -> 
         assert "users.dora.password_file: cannot read" in lake.reason()
     with database.server.connect("carl", "his own"):
         pass
-    database.run("DROP ROLE carl")
 
 
 def test_the_queries_of_the_dashboard_run(database: Database, tmp_path: Path) -> None:
