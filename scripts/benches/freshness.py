@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -79,17 +80,20 @@ def run(options: Options) -> Result:
 
 
 def measure(
-    options: Options, beside: Callable[[Path], AbstractContextManager[object]] = lambda lake: nullcontext()
+    options: Options,
+    beside: Callable[[Path], AbstractContextManager[object]] = lambda lake: nullcontext(),
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Watch, dict[str, float]]:
     """The samples of one run of the app, and the cores that app and producer used. `beside` gets the lake, and is open
-    while samples are taken."""
+    while samples are taken; `settings` are further ones of the app."""
     if options.seconds < SHORTEST_S:
         raise LocalError(f"--seconds {options.seconds}: this is too short to measure, give {SHORTEST_S} or more", USAGE)
     shape = replace(options.shape, records=WARM_RECORDS)
     with open_servers() as (folder, kafka, registry), usage.meter() as own, usage.meter() as other:
         topics.fill(kafka.bootstrap, registry.url, TOPIC, shape)
         lake = folder / "lake"
-        app = spawn(["-m", "spark_app", "run"], app_settings(lake, kafka.bootstrap, registry.url), meter=own)
+        given = app_settings(lake, kafka.bootstrap, registry.url) | dict(settings)
+        app = spawn(["-m", "spark_app", "run"], given, meter=own)
         try:
             _await(lake, shape.records)
             address = [kafka.bootstrap, registry.url, TOPIC]

@@ -96,6 +96,11 @@ ENTRIES = {
         "delivery to a REST service: rows/s and CPU of a call, beside the same client alone",
         (targets.REST_CLIENT, targets.REST_IDEAL, targets.REST_RATE, targets.REST_CALL),
     ),
+    "deliver": Entry(
+        "scripts.benches.deliver",
+        "what a sink costs ingest: CPU of the app and the age of records, with it and without",
+        (targets.DELIVER_CPU, targets.DELIVER_AGE),
+    ),
     "serve": Entry(
         "scripts.benches.serve",
         "the PostgreSQL that serves a lake: when runs of gold are visible there, and a board for many clients",
@@ -206,6 +211,7 @@ def _parser() -> argparse.ArgumentParser:
         "gold": _add_gold,
         "sql": _add_sql,
         "rest": _add_rest,
+        "deliver": _add_deliver,
         "serve": _add_serve,
         "starts": _add_starts,
         "trigger": _add_trigger,
@@ -306,6 +312,11 @@ def _add_sql(parser: argparse.ArgumentParser) -> None:
 
 def _add_rest(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--rounds", "runs of each size, client and sink in turn", 3)
+
+
+def _add_deliver(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--rounds", "runs of each side, in turns", 5)
+    _add_freshness(parser, 240)
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:

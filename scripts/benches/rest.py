@@ -88,7 +88,7 @@ class Size:
 def run(options: Options) -> Result:
     """Measure and print."""
     sizes = [Size(*size) for size in SIZES]
-    with open_workshop() as workshop, _service() as url:
+    with open_workshop() as workshop, open_service() as url:
         stand = workshop.stand(1)
         count = int(max(size.ideal for size in sizes) * SECONDS)
         stand.ingest(workshop.records(frames.play(1, 1000), count, 1), count)
@@ -112,7 +112,8 @@ def run(options: Options) -> Result:
 
 
 @contextmanager
-def _service() -> Iterator[str]:
+def open_service() -> Iterator[str]:
+    """The address of the service, which answers after `DELAY_S`."""
     process = subprocess.Popen([sys.executable, "-c", SERVER, str(DELAY_S)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -138,6 +138,8 @@ RULES_BY_TABLES = Target("CPU of the whole pass, three rules / no rules, flat: 2
 REST_CLIENT = _at_least("rows/s, sink / the same client alone, the worst of all sizes", 0.95)
 REST_IDEAL = _at_least("rows/s up to 16 in flight / in flight x rows / latency, the worst", 0.75)
 REST_RATE = _at_least("rows/s of 10 rows a call, 64 in flight", 10_000)
+DELIVER_CPU = Target("cores of the app, with a sink / without", 1.03)
+DELIVER_AGE = Target("p99 of the age with a sink minus without / least to most of the runs without", 1.0)
 SERVE_VISIBLE = {
     games: Target(f"seconds until a run of gold is visible, {games} games with two tables each", limit)
     for games, limit in ((7, 2), (200, 10))

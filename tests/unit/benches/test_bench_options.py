@@ -44,7 +44,7 @@ def test_the_list_names_every_measurement_before_anything_is_installed() -> None
         "gold",
         "sql",
     ]
-    names += ["rest", "serve", "starts", "trigger", "waiting"]
+    names += ["rest", "deliver", "serve", "starts", "trigger", "waiting"]
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == names
     assert listing() in done.stdout
 
