@@ -140,3 +140,11 @@ def test_drain_sees_every_rival_take_the_whole_topic() -> None:
 def _head() -> str:
     done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+def test_rest_and_serve_deliver_every_row() -> None:
+    sizes = _measure("rest", "--rounds", "1")["sizes"]
+    assert all(len(size["rates"][side]) == 1 for size in sizes for side in ("client", "sink"))
+    found = _measure("serve", "--tables", "2", "--gamers", "1000", "--clients", "2", "--rounds", "2")
+    assert len(found["ages"]["2"]) == 2
+    assert found["answers"] > 0
