@@ -58,6 +58,11 @@ def find_faults(settings: Settings, live: bool = False) -> list[str]:
                 target = sink_of(name, settings, lake)
                 target.open(sink.options)
                 columns_in_expression(f"sinks.{name}.where", sink.where or "true")
+        for name, user in settings.users.items():
+            for setting in ("password_file", "token_file"):
+                with _noted(found):
+                    if path := getattr(user, setting):
+                        read_secret(path, f"users.{name}.{setting}")
         with _noted(found):
             client_options(settings.kafka)
         with _noted(found):

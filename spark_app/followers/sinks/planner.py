@@ -167,7 +167,7 @@ class UnitPlanner(Follower):
             taken = [unit for unit in units if unit.sequence >= wanted["from"]]
             found = (self._added(unit, {}) for unit in taken)
             return self._store(units.upto, itertools.chain.from_iterable(found), request)
-        if "all" in wanted:
+        if "all" in wanted or (self._owns and "from" in wanted):
             self._store(units.upto, self._all_of(self._lake.tables()), request)
             return self._write_began({})
         columns = {table: zip(*rows, strict=True) for table, rows in wanted["rejected"].items()}

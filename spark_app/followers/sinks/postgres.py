@@ -51,6 +51,7 @@ class PostgresSink:
     """The kind `postgres`."""
 
     can_replace = True
+    replaces_nul = False
     tend_s = 60.0
 
     def __init__(self, name: str, settings: Postgres):
@@ -252,9 +253,9 @@ class PostgresSink:
             if OPERATION in rows.column_names:
                 rows = rows.filter(pc.equal(rows[OPERATION], UPSERT)).drop_columns(OPERATION)
         if OPERATION in rows.column_names:
-            _merge(connection, table, rows, call.names)
+            _merge(connection, table, rows, call.names, self.replaces_nul)
         else:
-            _copy(connection, table, rows)
+            _copy(connection, table, rows, self.replaces_nul)
         self._written += 1
         if self._written % CLEAN_EVERY == 0:
             old = "SELECT key FROM {calls} WHERE sink = {sink} AND at < now() - interval '7 days' LIMIT {most}"
@@ -262,13 +263,15 @@ class PostgresSink:
             run_statement(connection, clean, calls=self._calls, sink=self._name, most=MOST_CLEANED)
 
 
-def _merge(connection: Connection, table: sql.Identifier, rows: pa.Table, keys: Sequence[str]) -> None:
+def _merge(
+    connection: Connection, table: sql.Identifier, rows: pa.Table, keys: Sequence[str], replaces_nul: bool
+) -> None:
     """Insert, change and delete rows by their keys, through a table that lasts until the end of the transaction."""
     names = [name for name in rows.column_names if name != OPERATION]
     parts = {"table": table, "stage": _name(STAGE), "op": _name(OPERATION), "names": _list(map(_name, names))}
     made = "CREATE TEMP TABLE {stage} ON COMMIT DROP AS SELECT {names}, NULL::text AS {op} FROM {table} WITH NO DATA"
     run_statement(connection, made, **parts)
-    _copy(connection, _name(STAGE), rows)
+    _copy(connection, _name(STAGE), rows, replaces_nul)
     put = "INSERT INTO {table} ({names}) SELECT {names} FROM {stage} WHERE {op} = {upsert} ON CONFLICT ({keys}) DO "
     put += "UPDATE SET {changes}" if set(names) - set(keys) else "NOTHING"
     changes = [sql.SQL("{0} = excluded.{0}").format(_name(name)) for name in names if name not in keys]
@@ -282,8 +285,8 @@ def _merge(connection: Connection, table: sql.Identifier, rows: pa.Table, keys: 
         run_statement(connection, drop, **parts, delete=DELETE, same=same)
 
 
-def _copy(connection: Connection, table: sql.Identifier, rows: pa.Table) -> None:
-    text, names = copy_text(rows), _list(map(_name, rows.column_names))
+def _copy(connection: Connection, table: sql.Identifier, rows: pa.Table, replaces_nul: bool) -> None:
+    text, names = copy_text(rows, replaces_nul), _list(map(_name, rows.column_names))
     with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(table, names)) as copy:
         copy.write(text)
 

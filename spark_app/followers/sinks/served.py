@@ -80,6 +80,7 @@ class ServeSink(PostgresSink):
     """The sinks of [serve]."""
 
     owns_tables = True
+    replaces_nul = True  # a table is replaced in one call, which one such value would refuse
 
     def __init__(self, name: str, settings: Settings, lake: Lake, rights: Rights | None = None):
         """`name` is that of the sink."""
@@ -94,6 +95,7 @@ class ServeSink(PostgresSink):
         self._lake_table = sql.Identifier(target.namespace, LAKE)
         self._own = sql.Identifier(target.namespace, TABLES)
         self._shaped: dict[str, Shape] = {}
+        self._known_shapes: dict[str, tuple[tuple[int, str], Shape]] = {}
         self._server = ""
         self._of_roles: list[str] = []  # what is in the way of roles
         self._roles = Roles(settings, lake.known_identity(), rights)
@@ -146,7 +148,11 @@ class ServeSink(PostgresSink):
         handle = self._tables.look_again(table)
         if handle is None:
             return None
-        comments, columns, layout = top_comments(handle), columns_of(handle), self._all.layout
+        layout, definitions = self._all.layout, self._definitions() if self._all.users else ""
+        known = self._known_shapes.get(table)
+        if known is not None and known[0] == (handle.version(), definitions):
+            return known[1]
+        comments, columns = top_comments(handle), columns_of(handle)
         key: tuple[str, ...] = ()
         if layout.is_silver(table):
             own = [field for field in columns if not field.name.startswith("_")]
@@ -158,22 +164,25 @@ class ServeSink(PostgresSink):
             own_table = None if kind else sql_tables.read(self._lake, table)
             key = self._all.gold_key(kind) if kind else tuple(own_table.key) if own_table else ()
             indexed = {one.name.casefold() for one in columns if printed(one.type) in TIMES}
-        known = {one.name.casefold(): one.name for one in columns}
-        origin, seen = self._seen(table, columns.names)
-        return Shape(
+        names = {one.name.casefold(): one.name for one in columns}
+        origin, seen = self._seen(table, columns.names, definitions)
+        shape = Shape(
             {one.name: (printed(one.type), comments.get(one.name, "")) for one in columns},
             comments.get("", ""),
-            tuple(known[name.casefold()] for name in key),
-            tuple(name for one, name in known.items() if one in indexed and name not in key[:1]),
+            tuple(names[name.casefold()] for name in key),
+            tuple(name for one, name in names.items() if one in indexed and name not in key[:1]),
             origin,
             seen,
         )
+        if layout.is_silver(table) or layout.is_gold(table):  # a statement changes without its table
+            self._known_shapes[table] = (handle.version(), definitions), shape
+        return shape
 
-    def _seen(self, table: str, columns: list[str]) -> tuple[str, dict[str, tuple[str, ...]]]:
+    def _seen(self, table: str, columns: list[str], definitions: str) -> tuple[str, dict[str, tuple[str, ...]]]:
         """(a hash of what decides besides the columns, user -> the columns that the user sees)"""
         if self._rights is None or not self._all.users:
             return "", {}
-        texts = [*columns, self._definitions(), *self._statements(table)]
+        texts = [*columns, definitions, *self._statements(table)]
         origin = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
         known = self._origins.get(table)
         if known is None or known[0] != origin:
@@ -200,6 +209,7 @@ class ServeSink(PostgresSink):
         if is_new:
             self._shaped.clear()
             self._origins.clear()
+            self._known_shapes.clear()
             try:
                 with self._transaction(connection):
                     server = self._server = self._claim(connection)

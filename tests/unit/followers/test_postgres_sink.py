@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from decimal import Decimal
@@ -100,6 +101,16 @@ def test_every_text_can_be_read_back(rows: list[tuple[str | None, str | None]]) 
     lines = copy_text(table).decode().split("\n")
     assert lines.pop() == ""
     assert [tuple(map(read, line.split("\t"))) for line in lines] == rows
+
+
+@given(st.lists(st.text(st.sampled_from('\0\\"u0ab\ufffd'), max_size=12), min_size=1, max_size=5))
+def test_nul_is_replaced_where_it_would_refuse_a_table(texts: list[str]) -> None:
+    rows = pa.table({"plain": texts, "nested": [{"t": text} for text in texts]})
+    lines = copy_text(rows, replaces_nul=True).decode().split("\n")[:-1]
+    for line, text in zip(lines, texts, strict=True):
+        plain, nested = map(read, line.split("\t"))
+        due = text.replace("\0", "\ufffd")
+        assert (plain, json.loads(nested or "")) == (due, {"t": due})
 
 
 def read(field: str) -> str | None:
