@@ -58,6 +58,14 @@ class User(Section):
                 raise ValueError(f"{one!r} is no pattern of names of tables, such as gold_*")
         return value
 
+    @field_validator("hide")
+    @classmethod
+    def _are_fields(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for one in value:
+            if not re.fullmatch(r"\w+", one):
+                raise ValueError(f"{one!r} is no name of a field: one inside of another is named by itself")
+        return value
+
     @model_validator(mode="after")
     def _can_come_in(self) -> User:
         if not (self.password_file or self.token_file):

@@ -161,6 +161,36 @@ def test_a_comment_alone_follows(database: Database, tmp_path: Path) -> None:
         lake.until(lambda: database.run(about) == [("New",)])
 
 
+def test_values_stay_right_when_names_and_types_change(database: Database, tmp_path: Path) -> None:
+    lake = Served(tmp_path, database)
+    lake.write(GOLD, {"gamer_id": "a", "n": 1.5}, {"gamer_id": "b", "n": 2.5})
+    lake.write(BOARD, {"gamer_id": "a", "x": 1, "y": 2}, key=("gamer_id",))
+    with lake.running():
+        lake.until(lambda: len(lake.rows(GOLD)) == 2 and lake.rows(BOARD))
+        lake.write(GOLD, {"gamer_id": "a", "n": 7}, {"gamer_id": "b", "n": 8})  # 1.5 is no bigint
+        lake.write(BOARD, {"gamer_id": "a", "y": 1, "z": 2}, key=("gamer_id",))  # the same values by other names
+        lake.until(lambda: lake.rows(GOLD, "gamer_id, n") == [("a", 7), ("b", 8)])
+        assert database.types(GOLD)["n"] == "bigint"
+        lake.until(lambda: list(database.types(BOARD)) == ["gamer_id", "y", "z"])
+        lake.until(lambda: lake.rows(BOARD) == [("a", 1, 2)])
+
+
+def test_a_table_that_is_dropped_on_a_quiet_lake_comes_back(database: Database, tmp_path: Path) -> None:
+    """Its rows and its unit are those of before."""
+    lake = Served(tmp_path, database, silver_days=7)
+    lake.write(GOLD, player("a", 1), player("b", 2))
+    lake.write(LOG, {"n": 1})
+    for _ in range(2):
+        with lake.running():
+            lake.until(lambda: len(lake.rows(GOLD)) == 2 and lake.rows(LOG) == [(1,)] and lake.rows(UNO))
+            assert len(lake.rows(UNO)) == 1
+        database.run(f"DROP TABLE {{schema}}.{GOLD}, {{schema}}.{UNO}, {{schema}}.{LOG}")
+    database.run("DROP SCHEMA {schema} CASCADE")
+    database.run("CREATE SCHEMA {schema}")
+    with lake.running():
+        lake.until(lambda: len(lake.rows(GOLD)) == 2 and lake.rows(LOG) == [(1,)] and len(lake.rows(UNO)) == 1)
+
+
 @pytest.mark.parametrize("what", ["schema", "table"])
 def test_what_the_server_has_lost_is_sent_anew(database: Database, tmp_path: Path, what: str) -> None:
     lake = Served(tmp_path, database, silver_days=7)
@@ -182,12 +212,16 @@ def test_what_the_server_has_lost_is_sent_anew(database: Database, tmp_path: Pat
 def test_tables_of_others_are_not_touched(database: Database, tmp_path: Path) -> None:
     database.run(f"CREATE TABLE {{schema}}.{LOG} AS SELECT 'mine' AS own")
     database.run("CREATE TABLE {schema}.customers AS SELECT 1 AS n")
+    database.run(f"CREATE TABLE {{schema}}.{BOARD} AS SELECT 'mine' AS own")
     lake = Served(tmp_path, database)
+    lake.write(BOARD, {"n": 2})  # planned before the others
     lake.write(GOLD, player("a", 1))
     lake.write(LOG, {"n": 1})
     with lake.running():
         lake.until(lambda: lake.rows(GOLD) and "suspects exists, and is not the lake's" in lake.reason())
-        assert lake.rows(LOG) == [("mine",)]
+        assert lake.rows(LOG) == lake.rows(BOARD) == [("mine",)]
+        database.run(f"DROP TABLE {{schema}}.{BOARD}")
+        lake.until(lambda: lake.rows(BOARD) == [(2,)])
         database.run(f"DROP TABLE {{schema}}.{LOG}")
         lake.until(lambda: lake.rows(LOG) == [(1,)] and not lake.reason())
         # A view of people on a column that goes, or on a table: that is said, and repeated until they remove it.
@@ -290,6 +324,16 @@ def test_users_read_what_is_theirs_and_nothing_else(database: Database, tmp_path
         take(lake.lake, decodable=GROWN)
         lake.until(lambda: "country" in database.types(UNO))
         lake.until(lambda: len(seen(database, "ann", f"SELECT country, _offset FROM {UNO}")) == 2)
+    # Rights that become fewer do not wait for what cannot be changed.
+    database.run(f"CREATE VIEW {{schema}}.mine AS SELECT n FROM {{schema}}.{GOLD}")
+    lake.write(GOLD, {"gamer_id": "a", "top": "123"})
+    lake.lake.reopen(users=user(tmp_path, "ann", "gold_*", hide=("ssn", "gamer_id")) | ben)
+    with lake.running():
+        lake.until(lambda: "other objects depend on it" in lake.reason())
+        with pytest.raises(psycopg.Error, match="permission denied"):
+            seen(database, "ann", f"SELECT gamer_id FROM {GOLD}")
+    database.run("DROP VIEW {schema}.mine")
+    lake.write(GOLD, {"gamer_id": "a", "n": 1, "top": "123"})
     lake.lake.reopen(users=user(tmp_path, "ann", "gold_*"))
     with lake.running():
         of_ann = f"SELECT has_table_privilege('ann', '{database.schema}.{GOLD}', 'SELECT')"

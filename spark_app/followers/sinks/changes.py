@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.followers.follower import MOST_BYTES, MOST_ROWS, Follower, Units
-from spark_app.followers.sinks.plan import Head, Part, Plan, Plans, number_of, unit_of
+from spark_app.followers.sinks.plan import Head, Part, Plan, Plans, lanes_of, number_of, unit_of
 from spark_app.followers.sinks.silver_rows import ENGINE
 from spark_app.followers.sinks.sink import DELETE, OPERATION, UPSERT, Sink
 from spark_app.lake import sql_tables
@@ -42,7 +42,6 @@ HASH = "_protolake_hash"
 UNSENT = 0  # no hash, but for one row in 10^19
 MOST_PLANNED = 100_000  # rows, of a plan that has more than one table
 NAME = "{name}"
-WHOLE = " whole"
 
 
 class ChangePlanner(Follower):
@@ -50,6 +49,7 @@ class ChangePlanner(Follower):
     Attributes:
         made: see `UnitPlanner`.
         gone: always 0: what is not there any more is told.
+        trouble: which tables it cannot plan, and why, where it goes on with the others.
     """
 
     recomputes = True
@@ -64,6 +64,7 @@ class ChangePlanner(Follower):
         """
         self.name = f"sink.{name}"
         self.made: list[Head] = []
+        self.trouble = ""
         self._setting = f"sinks.{name}"
         self._sink = settings.all_sinks[name]
         self.interval_s = self._sink.max_wait_s
@@ -80,6 +81,7 @@ class ChangePlanner(Follower):
         self._round = 0
         self._rounds: dict[str, int] = {}  # table -> the round in which it was read last
         self._sent: dict[str, pa.Table] = {}
+        self._emptied: list[str] = []  # tables whose rows at the target go before those of the next plan
         self._versions: dict[str, int] = {}
 
     def begin(self, stored: int | None, newest: int) -> int:
@@ -89,6 +91,7 @@ class ChangePlanner(Follower):
         self._rounds = found["tables"] if found.get("target") == self._target else {}  # another one has nothing yet
         self._versions.clear()
         self._sent.clear()
+        self._emptied.clear()
         numbers = self._plans.numbers()
         self._lake.lease.check()  # who has taken over has other plans
         for number in numbers:
@@ -106,7 +109,7 @@ class ChangePlanner(Follower):
 
     def follow(self, units: Units) -> int:
         """Look for new versions of the tables."""
-        parts, sent, versions = list[Part](), list[Part](), dict[str, int]()
+        parts, sent, versions, troubles = list[Part](), list[Part](), dict[str, int](), list[str]()
         chosen = dict(self._chosen())
         if self._owns and (gone := self._rounds.keys() - chosen.keys()):
             self._forget(gone)
@@ -114,8 +117,14 @@ class ChangePlanner(Follower):
             handle = self._tables.look_again(table)
             if handle is None or handle.version() == self._versions.get(table):
                 continue
+            try:
+                found = self._changes(table, name)
+            except ConfigurationError as error:
+                if self._sink.source != EVERY:
+                    raise
+                troubles.append(str(error))
+                continue
             versions[table] = handle.version()
-            found = self._changes(table, name)
             if found is not None:
                 parts.append(found[0])
                 sent.append(Part(table, name, [], found[1]))
@@ -126,6 +135,7 @@ class ChangePlanner(Follower):
         if parts:
             self._store(units.upto, parts, sent)
         self._versions |= versions
+        self.trouble = "; ".join(troubles)
         return units.upto
 
     def _chosen(self) -> Iterator[tuple[str, str]]:
@@ -166,11 +176,10 @@ class ChangePlanner(Follower):
         before = self._sent.get(table)
         if before is None or before.schema != now.schema:  # by another key, or without one
             if self._owns or (self._can_replace and before is not None):
-                rows = rows.append_column(OPERATION, pa.array([UPSERT] * len(rows)))
-                return replace(Part.of(self._sink, table, name, [], rows, keys), replaces=True), now
+                self._emptied.append(table)
             before = now.slice(0, 0)
         changed, gone = _differences(now, before, keys)
-        if not len(changed) and not len(gone):
+        if not len(changed) and not len(gone) and table not in self._emptied:
             return None
         nulls = {f.name: pa.nulls(len(gone), f.type) for f in rows.schema if f.name not in keys}
         left = pa.table({**{key: before[key].take(gone) for key in keys}, **nulls}).select(rows.column_names)
@@ -215,14 +224,21 @@ class ChangePlanner(Follower):
 
     def _store(self, unit: int, parts: Sequence[Part], sent: Sequence[Part]) -> None:
         number = number_of(self._round + 1, 0)
-        # What replaces a table of which other calls change single rows is sent beside none of them.
-        alone = WHOLE if any(part.replaces and part.names for part in parts) else ""
-        plan = Plan(number, unit, parts, lanes=self._sink.lanes + alone)
-        self._plans.store(plan)
+        plans = [Plan(number, unit, parts, lanes=lanes_of(self._sink, parts, number))]
+        # A table with another key, or of which nobody knows what is there, is emptied first. Its rows are not in one
+        # call with that: it may be large, and a row that is refused would keep out all of them.
+        new = [part for part in parts if part.table in self._emptied]
+        emptied = [replace(part, rows=part.rows.slice(0, 0), replaces=True) for part in new]
+        if emptied:
+            plans[0] = replace(plans[0], number=number_of(self._round + 1, 1))
+            plans.insert(0, Plan(number, unit, emptied, lanes=lanes_of(self._sink, emptied, number)))
+        self._emptied.clear()
+        for plan in plans:
+            self._plans.store(plan)
         self._sent_files.store(Plan(number, unit, sent))
         self._round += 1
         self._remember(self._rounds | dict.fromkeys((part.table for part in sent), self._round))
-        self.made.append(plan.head)
+        self.made.extend(plan.head for plan in plans)
         self._sent |= {part.table: part.rows for part in sent}
 
     def _remember(self, rounds: dict[str, int]) -> None:
@@ -270,9 +286,10 @@ def sent_tables(lake: Lake, name: str) -> Collection[str]:
 def _hashes(rows: pa.Table) -> pa.ChunkedArray:
     """A number of 64 bits for each row."""
     con, columns = connection(), ", ".join(map(quoted, rows.column_names))
+    names = str(rows.schema.remove_metadata()).replace("'", "")  # another name is another row
     con.register("rows", rows)
     try:
-        return con.sql(f"SELECT hash({columns}) AS found FROM rows").to_arrow_table()["found"]
+        return con.sql(f"SELECT hash('{names}', {columns}) AS found FROM rows").to_arrow_table()["found"]
     finally:
         con.unregister("rows")
 

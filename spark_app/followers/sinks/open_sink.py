@@ -45,7 +45,7 @@ PACING: Any = dict.fromkeys(("max_wait_s", "in_flight", "calls_per_s", "attempts
 PACING |= dict.fromkeys(("rows_per_call", "order", "where", "key", "tables"), True) | {
     "kafka": {"brokers", "registry_url"},
     "rest": {"timeout_s", "auth", "retry_on", "drop_on", "allow_private"},
-    "postgres": {"timeout_s", "dsn_file"},
+    "postgres": {"timeout_s", "dsn_file", "keep_days"},
 }
 
 
@@ -96,7 +96,8 @@ class OpenSink:
         self._owns = bool(getattr(self._target, "owns_tables", False))
         self._planner: UnitPlanner | ChangePlanner
         if self._sink.is_append:
-            self._planner = UnitPlanner(name, self._sink, lake, self._folder, self._rows, self._owns)
+            rows = SilverRows(lake, settings, name, self._sink)  # its handles are for one thread
+            self._planner = UnitPlanner(name, self._sink, lake, self._folder, rows, self._owns)
         else:
             self._planner = ChangePlanner(name, settings, lake, self._target)
         self._runner = FollowerRunner(self._planner, lake, self._manifests, accepted=accepted)
@@ -242,7 +243,9 @@ class OpenSink:
         del self._begun[plan.number]
 
     def _key_of(self, plan: Plan, part: Part, start: int, stop: int) -> str:
-        what = (self._identity, self._name, self._definition, plan.unit, plan.again, part.table)
+        # The same rows may change back, or replace a table again: that is another call.
+        of = plan.number if part.has_rows or part.replaces else plan.unit
+        what = (self._identity, self._name, self._definition, of, plan.again, part.table)
         return hashlib.sha256(json.dumps([*what, part.identity(start, stop)]).encode()).hexdigest()[:32]
 
     def _load(self, part: Part) -> tuple[pa.Table, np.ndarray]:
@@ -294,7 +297,7 @@ class OpenSink:
             "state": now,
             "from": self._sink.source,
             "tables": list(self._sink.tables),
-            "reason": delivery.paused or failed or delivery.down or delivery.trouble,
+            "reason": delivery.paused or failed or delivery.down or self._planner.trouble or delivery.trouble,
             "planned": self._runner.cursor,
             "waiting": sum(head.rows for head in heads),
             "waits_since": min((head.at for head in heads), default=None),

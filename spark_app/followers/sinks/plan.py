@@ -176,7 +176,7 @@ class Plans:
     def numbers(self) -> list[str]:
         """Those that exist, the oldest first."""
         names = map(basename, self._storage.list(self._folder))
-        return [name.removesuffix(ENDING) for name in names if name.endswith(ENDING)]
+        return sorted((name.removesuffix(ENDING) for name in names if name.endswith(ENDING)), key=_order)
 
     def store(self, plan: Plan) -> None:
         """
@@ -225,6 +225,18 @@ class Plans:
 def number_of(unit: int, place: int, request: str = "") -> str:
     """The number of a plan; that of a request ends with its id."""
     return f"{unit:012d}-{place:03d}" + (f"-{request}" if request else "")
+
+
+def _order(number: str) -> tuple[int, str, int]:
+    """That of a request come behind the others up to its unit, and not among those of another request."""
+    unit, place, request = (*number.split("-"), "")[:3]
+    return int(unit), request, int(place)
+
+
+def lanes_of(sink: SinkSettings, parts: Iterable[Part], number: str) -> str:
+    """The lanes of a plan. One that empties a table whose rows come by other calls is sent beside none of them."""
+    is_alone = any(part.replaces and (part.names or not part.has_rows) for part in parts)
+    return f"{sink.lanes} whole {number}" if is_alone else sink.lanes
 
 
 def unit_of(number: str) -> int:

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.followers.follower import Follower, Units
-from spark_app.followers.sinks.plan import Head, Part, Plan, Plans, number_of, unit_of
+from spark_app.followers.sinks import state
+from spark_app.followers.sinks.plan import Head, Part, Plan, Plans, lanes_of, number_of, unit_of
 from spark_app.followers.sinks.silver_rows import COORDINATES, SilverRows
 from spark_app.lake.delta.manifest import MOVING, Manifest, read_manifest
 from spark_app.lake.files.state_files import read_durable, write_durably
@@ -33,10 +34,13 @@ MOST_UNITS = 100  # of a round: with a thousand tables a manifest has megabytes
 class UnitPlanner(Follower):
     """
     Attributes:
+        trouble: always "": what it cannot plan it cannot go on without.
         made: the plans that were made and that nobody has taken yet.
         gone: rows of units whose files were removed before they were planned, which nobody can find by their
             coordinates alone.
     """
+
+    trouble = ""
 
     def __init__(self, name: str, sink: SinkSettings, lake: Lake, folder: str, rows: SilverRows, owns: bool = False):
         """
@@ -46,6 +50,7 @@ class UnitPlanner(Follower):
             owns: a table has nothing at the target that was not sent: if its rows are renewed, they are sent anew.
         """
         self.name = f"sink.{name}"
+        self._sink_name = name
         self.interval_s = sink.max_wait_s
         self.made: list[Head] = []
         self.gone = 0
@@ -64,8 +69,11 @@ class UnitPlanner(Follower):
         numbers = self._plans.numbers()
         self._lake.lease.check()  # who has taken over has other plans
         if stored is None and began is not None:
-            text = "a sink was not in the settings for a while: rows of the units between are not sent"
-            log.error(text, sink=self.name, units_until=newest, remedy="`protolake resend --from` sends them")
+            if self._owns:
+                state.request_all(self._lake, self._sink_name)
+            else:
+                text = "a sink was not in the settings for a while: rows of the units between are not sent"
+                log.error(text, sink=self.name, units_until=newest, remedy="`protolake resend --from` sends them")
             self._skip = began.get("skip", {})
             return newest
         for number in numbers:
@@ -209,7 +217,8 @@ class UnitPlanner(Follower):
         self._write_parts(upto, place, parts, request)
 
     def _write_parts(self, upto: int, place: int, parts: Sequence[Part], request: str) -> None:
-        plan = Plan(number_of(upto, place, request), upto, parts, request, self._sink.lanes)
+        number = number_of(upto, place, request)
+        plan = Plan(number, upto, parts, request, lanes_of(self._sink, parts, number))
         self._plans.store(plan)
         self.made.append(plan.head)
 

@@ -28,6 +28,8 @@ from spark_app.settings.sinks import Postgres
 
 CALLS, STAGE = "protolake_calls", "protolake_rows"
 CLEAN_EVERY, MOST_CLEANED = 100, 1000  # calls; keys that are removed then, which is more than the calls have added
+MOST_WAITED_MS = 2000
+MOST_COPIED = 100_000  # rows of a statement
 LONGEST_NAME = 63  # bytes; PostgreSQL would cut off the rest
 DAY = "_%Y%m%d"  # at the end of the name of a partition
 # The classes of errors that are about the rows: several for one, data, constraints, and limits of a value. All others
@@ -132,9 +134,15 @@ class PostgresSink:
         return self._connection
 
     @contextlib.contextmanager
-    def _transaction(self, connection: Connection) -> Iterator[Connection]:
+    def _transaction(self, connection: Connection, changes_tables: bool = False) -> Iterator[Connection]:
+        """
+        Args:
+            changes_tables: who reads a table is waited for, but not for long: those who come later wait behind.
+        """
         with connection.transaction():
             connection.execute("SELECT set_config('statement_timeout', %s, true)", [str(self._ms)])
+            if changes_tables:
+                connection.execute("SELECT set_config('lock_timeout', %s, true)", [str(MOST_WAITED_MS)])
             yield connection
 
     def _prepared(self, connection: Connection, call: Call) -> sql.Identifier:
@@ -147,7 +155,7 @@ class PostgresSink:
         table = self._table(name)
         seen = (name, call.rows.schema, tuple(call.names))
         if seen not in self._ready:
-            with self._transaction(connection):
+            with self._transaction(connection, changes_tables=True):
                 self._make_calls(connection)
                 self._make(connection, name, call)
             self._ready.add(seen)
@@ -228,9 +236,7 @@ class PostgresSink:
                 path = self._table(table).as_string(self._connected())
                 for (name,) in self._connected().execute(PARTITIONS, [path]).fetchall():
                     if name < table + self._first_day.strftime(DAY) and len(name) == len(table) + 9:
-                        with self._transaction(self._connected()) as connection:
-                            # Who reads an old day is waited for, but not for long: readers of other days wait, too.
-                            connection.execute("SELECT set_config('lock_timeout', '1000', true)")
+                        with self._transaction(self._connected(), changes_tables=True) as connection:
                             run_statement(connection, "DROP TABLE {partition}", partition=self._table(name))
         except psycopg.Error as error:
             self.close()
@@ -286,9 +292,11 @@ def _merge(
 
 
 def _copy(connection: Connection, table: sql.Identifier, rows: pa.Table, replaces_nul: bool) -> None:
-    text, names = copy_text(rows, replaces_nul), _list(map(_name, rows.column_names))
-    with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(table, names)) as copy:
-        copy.write(text)
+    copied = sql.SQL("COPY {} ({}) FROM STDIN").format(table, _list(map(_name, rows.column_names)))
+    for first in range(0, len(rows), MOST_COPIED):
+        text = copy_text(rows.slice(first, MOST_COPIED), replaces_nul)
+        with connection.cursor() as cursor, cursor.copy(copied) as copy:
+            copy.write(text)
 
 
 def run_statement(connection: Connection, statement: str, **parts: Any) -> int:

@@ -5,7 +5,8 @@ A role that it has made has a comment that names the lake: it touches no other o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import psycopg
@@ -16,6 +17,7 @@ from spark_app.model.errors import ConfigurationError
 from spark_app.settings.config import read_secret
 from spark_app.settings.models import Settings
 
+END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s"
 ROLES = "SELECT rolname, coalesce(shobj_description(oid, 'pg_authid'), '') FROM pg_roles"
 
 
@@ -59,36 +61,39 @@ class Roles:
         there: dict[str, str] = dict(connection.execute(ROLES).fetchall())
         self._ours = []
         for name, user in self._users.items():
-            try:
-                password = read_secret(user.password_file, f"users.{name}.password_file")
-            except ConfigurationError as error:
-                yield str(error)
-                continue
             if there.get(name, self._mark) != self._mark:
                 yield f"users.{name}: the server has a role {name} that is not the lake's: name the user otherwise"
                 continue
             try:
-                with connection.transaction():
-                    self._make(connection, name, password, is_new=name not in there)
-            except psycopg.Error as error:
-                if connection.closed:
-                    raise
-                yield f"users.{name}: {error.diag.message_primary}"
-            else:
-                self._ours.append(name)
+                password = read_secret(user.password_file, f"users.{name}.password_file")
+                yield from self._tried(connection, name, partial(self._make, connection, name, password, there))
+            except ConfigurationError as error:
+                yield str(error)
+            if name in there or connection.execute(ROLES + " WHERE rolname = %s", [name]).fetchone():
+                self._ours.append(name)  # also one whose password cannot be read now: what it may see changes
         for name in [name for name, mark in there.items() if mark == self._mark and name not in self._users]:
-            self._end(connection, name)
+            yield from self._tried(connection, name, partial(self._end, connection, name))
+            # Who may not end its sessions has at least ended its rights.
+            yield from self._tried(connection, name, partial(connection.execute, END_SESSIONS, [name]))
+
+    def _tried(self, connection: Connection, name: str, change: Callable[[], object]) -> Iterator[str]:
+        try:
+            with connection.transaction():
+                change()
+        except psycopg.Error as error:
+            if connection.closed:
+                raise
+            yield f"users.{name}: {error.diag.message_primary}"
 
     def _end(self, connection: Connection, name: str) -> None:
         parts = {"role": sql.Identifier(name), "namespace": sql.Identifier(self._namespace)}
         run_statement(connection, "ALTER ROLE {role} NOLOGIN PASSWORD NULL", **parts)
         run_statement(connection, "REVOKE ALL ON ALL TABLES IN SCHEMA {namespace} FROM {role}", **parts)
         run_statement(connection, "REVOKE ALL ON SCHEMA {namespace} FROM {role}", **parts)
-        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", [name])
 
-    def _make(self, connection: Connection, name: str, password: str, is_new: bool) -> None:
+    def _make(self, connection: Connection, name: str, password: str, there: Mapping[str, str]) -> None:
         parts = {"role": sql.Identifier(name), "namespace": sql.Identifier(self._namespace)}
-        if is_new:
+        if name not in there:
             run_statement(connection, "CREATE ROLE {role} LOGIN", **parts)
             run_statement(connection, "COMMENT ON ROLE {role} IS {mark}", **parts, mark=self._mark)
         # The server, and its log, get no password: only what it can be checked by.

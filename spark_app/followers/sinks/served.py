@@ -25,7 +25,7 @@ from spark_app.followers.sinks.changes import every_table, sent_tables
 from spark_app.followers.sinks.copy_rows import type_of
 from spark_app.followers.sinks.postgres import UNIQUE, Connection, PostgresSink, run_statement
 from spark_app.followers.sinks.roles import Rights, Roles
-from spark_app.followers.sinks.sink import OPERATION, Call
+from spark_app.followers.sinks.sink import OPERATION, Call, Outcome
 from spark_app.lake import sql_tables
 from spark_app.lake.delta.table_handles import Tables
 from spark_app.lake.delta.table_schema import columns_of, top_comments
@@ -42,6 +42,7 @@ IN_A_BUCKET_S = 30.0  # each look costs money
 COORDINATES = [name for name in LINEAGE_SCHEMA.names if name in ("_topic", "_topic_id", "_partition", "_offset")]
 LONG = {"timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone"}
 LONG["time"] = "time without time zone"
+OF_TABLES = {"22", "23", "2B", "42", "54"}  # classes of errors that are about one table
 TIMES = {LONG["timestamptz"], LONG["timestamp"], "date"}
 THERE = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), col_description(a.attrelid, a.attnum)
@@ -91,11 +92,13 @@ class ServeSink(PostgresSink):
         self._lake = lake
         self._all = settings
         self._tables = Tables(lake, settings.lake, settings.layout)
+        self._identity = lake.known_identity()
         self._known = f"{lake.sink(name)}/served.json"
         self._lake_table = sql.Identifier(target.namespace, LAKE)
         self._own = sql.Identifier(target.namespace, TABLES)
         self._shaped: dict[str, Shape] = {}
         self._known_shapes: dict[str, tuple[tuple[int, str], Shape]] = {}
+        self._aside = set[str]()  # tables that cannot be made right now: all is sent anew when they can
         self._server = ""
         self._of_roles: list[str] = []  # what is in the way of roles
         self._roles = Roles(settings, lake.known_identity(), rights)
@@ -125,9 +128,12 @@ class ServeSink(PostgresSink):
 
     def _tried(self, connection: Connection, table: str, shape: Shape) -> Iterator[str]:
         try:
-            with self._transaction(connection):
-                self._take(connection, table)
-                self._bring(connection, table, shape, is_current=True)
+            with self._transaction(connection, changes_tables=True):
+                is_lost = self._take(connection, table)
+                if not is_lost:  # what nobody may see any more does not wait for the rest
+                    self._grant(connection, table, shape)
+            with self._transaction(connection, changes_tables=True):
+                is_lost |= self._bring(connection, table, shape, is_current=True)
         except psycopg.Error as error:
             if connection.closed:
                 raise
@@ -135,6 +141,9 @@ class ServeSink(PostgresSink):
         except ConfigurationError as error:
             yield str(error)
         else:
+            if is_lost or table in self._aside:
+                state.request_all(self._lake, self._name)
+                self._aside.discard(table)
             self._ready = {one for one in self._ready if one[0] != table}  # it may have lost columns
             self._shaped[table] = shape
 
@@ -165,11 +174,11 @@ class ServeSink(PostgresSink):
             key = self._all.gold_key(kind) if kind else tuple(own_table.key) if own_table else ()
             indexed = {one.name.casefold() for one in columns if printed(one.type) in TIMES}
         names = {one.name.casefold(): one.name for one in columns}
-        origin, seen = self._seen(table, columns.names, definitions)
+        origin, seen = self._seen(table, columns, definitions)
         shape = Shape(
             {one.name: (printed(one.type), comments.get(one.name, "")) for one in columns},
             comments.get("", ""),
-            tuple(names[name.casefold()] for name in key),
+            tuple(names[name.casefold()] for name in key if name.casefold() in names),
             tuple(name for one, name in names.items() if one in indexed and name not in key[:1]),
             origin,
             seen,
@@ -178,21 +187,24 @@ class ServeSink(PostgresSink):
             self._known_shapes[table] = (handle.version(), definitions), shape
         return shape
 
-    def _seen(self, table: str, columns: list[str], definitions: str) -> tuple[str, dict[str, tuple[str, ...]]]:
+    def _seen(self, table: str, schema: pa.Schema, definitions: str) -> tuple[str, dict[str, tuple[str, ...]]]:
         """(a hash of what decides besides the columns, user -> the columns that the user sees)"""
         if self._rights is None or not self._all.users:
             return "", {}
-        texts = [*columns, definitions, *self._statements(table)]
+        texts, names = [str(schema), definitions, *self._statements(table)], schema.names
         origin = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
         known = self._origins.get(table)
         if known is None or known[0] != origin:
             self._rights.renew()
-            known = self._origins[table] = origin, self._roles.seen(table, columns)
+            known = self._origins[table] = origin, self._roles.seen(table, names)
         return known
 
     def _definitions(self) -> str:
-        storage, key = self._lake.storage, self._lake.definitions
-        return storage.get(key).decode() if storage.exists(key) else ""
+        """What rows may be made of, besides their columns and statements: definitions, and the schemas there are."""
+        storage, found = self._lake.storage, hashlib.sha256()
+        for key in (self._lake.definitions, self._lake.ledger):
+            found.update(storage.get(key) if storage.exists(key) else b"")
+        return found.hexdigest()
 
     def _statements(self, table: str) -> Iterator[str]:
         """Of a table by SQL, and of those that it reads."""
@@ -220,16 +232,31 @@ class ServeSink(PostgresSink):
             known = read_json(self._lake.storage, self._known) or {}
             if known.get("server") != server:
                 if known:  # it has lost its tables, or is another one
-                    state.request(self._lake, self._name, {"all": True})
+                    state.request_all(self._lake, self._name)
                 write_durably(self._lake.storage, self._known, json.dumps({"server": server}), "sink.state")
             if self._all.users:  # no row comes before all may see no more than they may now
                 list(self._tend(connection))
         return connection
 
+    def _send(self, call: Call) -> Outcome:
+        """A table that cannot be made keeps back no other one: its rows are not written, and are asked for again when
+        it can be."""
+        if call.table not in self._aside:
+            outcome = super()._send(call)
+            if call.table not in self._aside:
+                return outcome
+        return Outcome(call.key, "accepted")
+
     def _prepared(self, connection: Connection, call: Call) -> sql.Identifier:
         if self._all.users and self._shaped.get(call.table) != self._shape_of(call.table):
             self._ready = {one for one in self._ready if one[0] != call.table}  # others may see it now
-        return super()._prepared(connection, call)
+        try:
+            return super()._prepared(connection, call)
+        except (psycopg.Error, ConfigurationError) as error:
+            is_own = isinstance(error, ConfigurationError) or (error.sqlstate or "")[:2] in OF_TABLES
+            if is_own and not connection.closed:
+                self._aside.add(call.table)
+            raise
 
     def _claim(self, connection: Connection) -> str:
         """Which server it is.
@@ -256,7 +283,7 @@ class ServeSink(PostgresSink):
         return str(found[1])
 
     def _make(self, connection: Connection, name: str, call: Call) -> None:
-        self._take(connection, name)
+        is_lost = self._take(connection, name)
         path = self._table(name).as_string(connection)
         others = connection.execute(UNIQUE_OF_OTHERS, [path, sorted(call.names)]).fetchall()
         for (index,) in others:
@@ -267,12 +294,14 @@ class ServeSink(PostgresSink):
         super()._make(connection, name, call)
         shape = self._shape_of(name)
         if shape is not None:
-            self._bring(connection, name, shape, is_current=False)
+            is_lost |= self._bring(connection, name, shape, is_current=False)
+            if is_lost:
+                state.request_all(self._lake, self._name)
             if not {*call.rows.column_names} <= {*shape.columns, OPERATION}:
                 self._shaped.pop(name, None)
 
-    def _take(self, connection: Connection, table: str) -> None:
-        """Note that a table is the lake's.
+    def _take(self, connection: Connection, table: str) -> bool:
+        """Note that a table is the lake's; returns whether somebody has dropped it.
 
         Raises:
             ConfigurationError: somebody else has made it.
@@ -290,11 +319,17 @@ class ServeSink(PostgresSink):
             where = f"{self._settings.namespace}.{table}"
             why = f"serve: {where} exists, and is not the lake's"
             raise ConfigurationError(f"{why}: drop it, or set another serve.schema_name")
-        if not is_new and not is_there:  # somebody has dropped it
-            state.request(self._lake, self._name, {"all": True})
+        return not is_new and not is_there
 
-    def _bring(self, connection: Connection, table: str, shape: Shape, is_current: bool) -> None:
-        """Give a table this shape.
+    def _grant(self, connection: Connection, table: str, shape: Shape) -> None:
+        path = self._table(table).as_string(connection)
+        there = {name for name, *_ in connection.execute(THERE, [path])}
+        if there:
+            seen = {user: [name for name in columns if name in there] for user, columns in shape.seen.items()}
+            self._roles.grant(connection, self._table(table), seen)
+
+    def _bring(self, connection: Connection, table: str, shape: Shape, is_current: bool) -> bool:
+        """Give a table this shape; returns whether it has lost values by that.
 
         Args:
             is_current: it has no columns but these; calls of plans of before may need more.
@@ -302,7 +337,7 @@ class ServeSink(PostgresSink):
         parts = {"table": self._table(table)}
         path = parts["table"].as_string(connection)
         there = {name: (kind, text or "") for name, kind, text in connection.execute(THERE, [path])}
-        changes = []
+        changes, is_lost = [], False
         if not there:
             columns = [(sql.Identifier(name), sql.SQL(kind)) for name, (kind, _) in shape.columns.items()]
             self._create(connection, table, [sql.SQL("{} {}").format(*one) for one in columns])
@@ -311,8 +346,7 @@ class ServeSink(PostgresSink):
             if name not in there:
                 changes.append(sql.SQL("ADD COLUMN {column} {kind}").format(**column))
             elif there[name][0] != kind:
-                change = "ALTER COLUMN {column} TYPE {kind} USING {column}::text::{kind}"
-                changes.append(sql.SQL(change).format(**column))
+                is_lost |= self._retype(connection, parts["table"], sql.Identifier(name), sql.SQL(kind))
         for name in there if is_current else ():
             if name not in shape.columns:
                 changes.append(sql.SQL("DROP COLUMN {}").format(sql.Identifier(name)))
@@ -331,18 +365,33 @@ class ServeSink(PostgresSink):
         if (connection.execute(COMMENT, [path]).fetchone() or ("",))[0] != (shape.comment or None):
             run_statement(connection, "COMMENT ON TABLE {table} IS {text}", **parts, text=shape.comment)
 
-        self._roles.grant(connection, parts["table"], shape.seen)
+        self._grant(connection, table, shape)
+        return is_lost
+
+    def _retype(self, connection: Connection, table: sql.Identifier, column: sql.Identifier, kind: sql.SQL) -> bool:
+        """Give a column another type; returns whether its values could not be kept."""
+        for using in ("{column}::text::{kind}", "NULL"):
+            try:
+                with connection.transaction():
+                    change = f"ALTER TABLE {{table}} ALTER COLUMN {{column}} TYPE {{kind}} USING {using}"
+                    run_statement(connection, change, table=table, column=column, kind=kind)
+                return using == "NULL"
+            except psycopg.errors.DataError:
+                continue
+        raise AssertionError("NULL has every type")
 
     def _drop(self, connection: Connection, wanted: Iterable[str]) -> Iterator[str]:
         """Drop the tables that the lake has no longer."""
         kept = {*wanted, *(sent_tables(self._lake, self._name) if self._name == SERVE else ())}
+        if self._lake.known_identity() != self._identity:  # its folder is gone for a moment
+            return
         found = connection.execute(sql.SQL("SELECT name, sink FROM {}").format(self._own)).fetchall()
         for table, sink in found:
             is_orphan = self._name == SERVE and sink not in self._all.all_sinks
             if not is_orphan and (sink != self._name or table in kept):
                 continue
             try:
-                with self._transaction(connection):
+                with self._transaction(connection, changes_tables=True):
                     run_statement(connection, "DROP TABLE IF EXISTS {table}", table=self._table(table))
                     run_statement(connection, "DELETE FROM {tables} WHERE name = {name}", tables=self._own, name=table)
             except psycopg.Error as error:

@@ -23,6 +23,7 @@ from spark_app.tables.expectations.checks import LINEAGE, binding_problem, colum
 from spark_app.tables.sql.engine import failures
 
 ENGINE = threading.RLock()  # one SQL engine judges the rows of all sinks
+AHEAD = datetime.timedelta(3650)
 ROW, FOUND = "_protolake_row", "_protolake_found"
 COORDINATES = pa.schema([LINEAGE_SCHEMA.field(name) for name in LINEAGE_COORDINATES])
 
@@ -123,11 +124,12 @@ class SilverRows:
 
     def recent(self, table: str) -> list[str]:
         """The keys of the files that may have rows which the target keeps."""
+        self.tables.look_again(table)
         days = self._sink.postgres.keep_days if self._sink.postgres else 0
         if not days:
             return self.tables.files(table)
-        now = datetime.datetime.now(datetime.UTC)
-        return self.tables.files_between(table, LANDED, now - datetime.timedelta(days + 1), now)
+        now = datetime.datetime.now(datetime.UTC)  # the clock of the app may be ahead
+        return self.tables.files_between(table, LANDED, now - datetime.timedelta(days + 1), now + AHEAD)
 
     def between(self, table: str, first: int, end: int) -> list[str]:
         """The keys of the files that may have rows with offsets from `first` up to `end`."""

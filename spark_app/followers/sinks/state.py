@@ -4,6 +4,7 @@ _protolake/sinks/crm/state.json            what the process has last said of it
 _protolake/sinks/crm/paused.json           {"why"}: it waits for a person
 _protolake/sinks/crm/requests/<id>.json    {"from": 40}: all rows since that unit are sent again; {"rejected":
                                            {table: [coordinates]}, "upto": line of the ledger}: these rows are;
+                                           {"all": true}: everything is;
                                            {"erase": [key]}: the target is told whom to forget
 """
 
@@ -58,6 +59,12 @@ def request(lake: Lake, name: str, wanted: Mapping[str, Any]) -> None:
     folder = f"{lake.sink(name)}/requests"
     lake.storage.create_folders(folder)
     write_durably(lake.storage, f"{folder}/{uuid.uuid4().hex[:12]}.json", json.dumps(wanted), "sink.state")
+
+
+def request_all(lake: Lake, name: str) -> None:
+    """Ask for all rows to be sent anew, unless somebody has."""
+    if not any("all" in wanted for _, wanted in requests(lake, name)):
+        request(lake, name, {"all": True})
 
 
 def requests(lake: Lake, name: str) -> list[tuple[str, dict[str, Any]]]:

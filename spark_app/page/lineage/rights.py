@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from spark_app.followers.gold.spec import GoldSpec
 from spark_app.lake import sql_tables
 from spark_app.lake.lake import Lake
 from spark_app.lake.sql_tables import SqlTable
+from spark_app.page.lineage.columns import schemas_of
 from spark_app.page.lineage.graph import Edge
 from spark_app.page.lineage.lake_graph import LakeGraph, RowOrigins
+from spark_app.protobuf.columns.fields import Fields, column_fields, owner_of, struct_of
+from spark_app.protobuf.columns.types import ONE_VALUE, is_map, map_fields
 from spark_app.settings.models import Settings
 from spark_app.tables.definitions import projections_of
 from spark_app.tables.expectations.checks import columns_in_expression
 from spark_app.tables.sql.names import columns_in
 
+# What takes columns that it does not name: all of them, or by their places.
+UNNAMED = re.compile(
+    r"""\*|\||\bnatural\b|\btable\b|(?:^|[(;])\s*from\b
+    |\b(?:from|join|,)\s*[\w.`]+\s+(?:as\s+)?(?!on\b|using\b|where\b)\w+\s*\(
+    |\)\s*(?:as\s+)?(?!on\b|using\b|where\b|over\b|filter\b|within\b|in\b|and\b|or\b|values\b|decimal|numeric|dec\b|n?char|varchar)\w+\s*\(""",
+    re.IGNORECASE | re.VERBOSE,
+)
 COUNTED = re.compile(r"count\s*\(\s*\*\s*\)", re.IGNORECASE)
 WORD = re.compile(r"\w+")
 
@@ -33,6 +43,7 @@ class Hidden:
         self._layout = settings.layout
         self._lake = Lake(settings.lake_address)
         self._fields = frozenset(name.casefold() for name in fields)
+        self._other_names: set[str] = set()  # of fields that are in hidden columns, by which gold may know these
         self.of = functools.cache(self._of)
 
     @functools.cached_property
@@ -64,7 +75,7 @@ class Hidden:
     def _of_gold(self, table: str, kind: str) -> frozenset[str] | None:
         spec = next(one for one in GoldSpec.all_of(self._settings) if one.kind == kind)
         silver = self._layout.silver_of(self._layout.gold_name_of(table))
-        hidden = self._of(silver)
+        hidden = self.of(silver)
         if hidden is None or not self._lake.has_table(silver):
             return None
         tested = columns_in_expression("", spec.where) if spec.where else frozenset()
@@ -77,12 +88,30 @@ class Hidden:
         Args:
             hidden: the columns of silver that are, for a table of gold.
         """
-        names, found = self._fields | _folded(hidden), set[str]()
-        edges = [edge for edge in self._graph.of(table, self._origins).edges if edge.target.node == table]
+        graph, found = self._graph.of(table, self._origins), set[str]()
+        edges = [edge for edge in graph.edges if edge.target.node == table]
+        is_silver = self._layout.is_silver(table)
+        telling = set(self._telling(graph.nodes[table].details["messages"])) if is_silver else set[str]()
+        names = self._fields | _folded(hidden) | self._other_names | _folded(telling)
         for edge in edges:
-            if _parts(edge.target.column) & self._fields or self._tells(edge, names):
+            if _parts(edge.target.column) & (self._fields | _folded(telling)) or self._tells(edge, names):
                 found.add(edge.target.column.partition(".")[0])
+        if is_silver:
+            made = [edge for edge in edges if edge.target.column.partition(".")[0] in found]
+            self._other_names |= {part for edge in made for part in _parts(edge.origin.column)}
         return frozenset(found)
+
+    def _telling(self, messages: Iterable[str]) -> Iterator[str]:
+        """The columns of messages that have a hidden field inside, or a message as JSON text, in which anything may
+        be."""
+        ledger = self._graph.ledger
+        for kind in {kind for message in messages for kind in message.split("/")}:
+            for key in schemas_of(ledger, kind):
+                message = ledger.message(key, kind.partition("#")[0])
+                for path, fields in column_fields(message) if message is not None else ():
+                    known = _folded((*path, *(field.name for field in fields)))
+                    if known & self._fields or _is_text_of_message(fields):
+                        yield path[0]
 
     def _tells(self, edge: Edge, names: Collection[str]) -> bool:
         read = columns_in(edge.by.sql) if edge.by.sql else ()
@@ -93,13 +122,14 @@ class Hidden:
         """A statement that mentions a hidden column anywhere, or takes all columns, may show it under any name."""
         names = set(self._fields)
         for source, version in one.sources.items():
-            hidden = frozenset() if isinstance(version, str) else self._of(source)
+            hidden = frozenset() if isinstance(version, str) else self.of(source)
             if hidden is None:
                 return None
             names |= _folded(hidden)
-        text = COUNTED.sub("", "\n".join([one.query, *one.views.values()]))
-        said = _folded(WORD.findall(text))
-        return None if "*" in text or "natural" in said or said & names else frozenset()
+        for text in (COUNTED.sub("count()", text) for text in (one.query, *one.views.values())):
+            if UNNAMED.search(text) or _folded(WORD.findall(text)) & (names | self._other_names):
+                return None
+        return frozenset()
 
 
 class UserRights:
@@ -126,6 +156,13 @@ class UserRights:
             gone = hidden.of(table) if user.may_see(table) else None
             found[name] = () if gone is None else tuple(one for one in columns if one not in gone)
         return found
+
+
+def _is_text_of_message(fields: Fields) -> bool:
+    field = map_fields(fields[-1])[1] if is_map(fields[-1]) else fields[-1]
+    inner = field.message_type
+    is_message = inner is not None and inner.full_name not in ONE_VALUE
+    return is_message and struct_of(fields[-1], tuple(map(owner_of, fields))) is None
 
 
 def _parts(path: str) -> set[str]:

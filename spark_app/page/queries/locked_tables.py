@@ -67,6 +67,8 @@ def names_in(sql: str, tables: Iterable[str], has_functions: bool = True) -> lis
             raise Refused("it is not one SELECT")
         [text] = con.execute("SELECT json_serialize_sql($sql)", {"sql": sql}).fetchone() or [""]
         named, own = _names_of(json.loads(text), has_functions)
+        if not has_functions:
+            _refuse_others(con, named - {*known})
     except duckdb.Error as error:
         raise Refused(first_line(error)) from error
     except RecursionError:
@@ -81,6 +83,14 @@ def names_in(sql: str, tables: Iterable[str], has_functions: bool = True) -> lis
     return names
 
 
+def _refuse_others(con: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
+    """Such a name may be a file, or a view of DuckDB's own, also where the SQL gives it to one of its parts."""
+    of_duckdb = {str(name).casefold() for (name,) in con.execute("SELECT view_name FROM duckdb_views()").fetchall()}
+    for name in sorted(names):
+        if not TABLE.fullmatch(name.casefold()) or name.casefold() in of_duckdb:
+            raise Refused(f"there is no table {name}")
+
+
 def _names_of(parsed: Any, has_functions: bool) -> tuple[set[str], set[str]]:
     """(names of tables, names in lower case that the SQL gives to its own parts) in SQL as DuckDB serializes it."""
     named: set[str] = set()
@@ -91,6 +101,8 @@ def _names_of(parsed: Any, has_functions: bool) -> tuple[set[str], set[str]]:
         if isinstance(part, dict):
             if part.get("type") == "BASE_TABLE":
                 named.add(part["table_name"])
+                if not has_functions and (part.get("schema_name") or part.get("catalog_name")):
+                    raise Refused("name a table by its name alone")
             if part.get("type") == "TABLE_FUNCTION" and not has_functions:
                 raise Refused("functions that make rows are not for you")
             if OF_DUCKDB.match(part.get("function_name", "")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 from collections import Counter
@@ -21,6 +22,7 @@ from spark_app.followers.runner import FollowerRunner
 from spark_app.followers.sinks import people, state
 from spark_app.followers.sinks.ledger import Ledger, Line, open_spans
 from spark_app.followers.sinks.open_sink import OpenSink
+from spark_app.followers.sinks.plan import Plans, number_of
 from spark_app.followers.sinks.process import SinkProcess
 from spark_app.followers.sinks.tables import SinkTables
 from spark_app.lake import cursors
@@ -578,3 +580,14 @@ def test_the_target_is_told_whom_to_forget(lake_of: Callable[..., SmallLake], ta
     state.request(lake.lake, "crm", {"erase": ["someone"]})
     deliver(lake)
     assert ledger(lake)[-1].result == "accepted"
+
+
+def test_plans_of_requests_come_behind_the_others_of_their_unit(tmp_path: Path) -> None:
+    """So no row that is planned anew comes before the one that it repeats."""
+    lake = SmallLake(tmp_path / "lake", EVENTS).lake
+    made = [(42, 0, ""), (42, 1, ""), (42, 0, "a"), (42, 101, "a"), (42, 1000, "a"), (42, 0, "b"), (43, 0, "")]
+    due = [number_of(*one) for one in made]
+    for number in random.sample(due, len(due)):
+        lake.storage.create_folders("_protolake/sinks/x/plans")
+        lake.storage.put_if_absent(f"_protolake/sinks/x/plans/{number}.plan", b"", True)
+    assert Plans(lake, "_protolake/sinks/x").numbers() == due

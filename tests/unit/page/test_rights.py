@@ -9,9 +9,10 @@ import pytest
 
 from spark_app.page.lineage.rights import Hidden, UserRights
 from spark_app.settings.models import Settings
-from tests.support.frames import batch_of
+from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake
 from tests.support.projections import EVENTS, UNO, event, key_file
+from tests.support.protos import PROTO3, compile_text, message_class
 from tests.support.served import write_table
 
 GOLD = "gold_uno_player_agg"
@@ -47,6 +48,29 @@ def hidden(lake: SmallLake, table: str, *fields: str) -> set[str] | None:
 )
 def test_columns_of_silver_follow_their_fields(tmp_path: Path, fields: tuple[str, ...], expected: set[str]) -> None:
     assert hidden(lake_of(tmp_path), UNO, *fields) == expected
+
+
+def test_a_field_of_a_struct_hides_what_is_made_of_it(tmp_path: Path) -> None:
+    silver = {"columns": {"where": "lower(home.street)", "text": "home::VARCHAR"}}
+    lake = lake_of(tmp_path, silver=silver)
+    assert hidden(lake, UNO, "street") == {"home", "where", "text"}
+
+
+def test_what_is_text_of_messages_is_hidden(tmp_path: Path) -> None:
+    """A message in itself is JSON text, in which any of its fields may be."""
+    made = compile_text(
+        PROTO3
+        + "message Event { string game_name = 1; string gamer_id = 2; Player player = 3; }\n"
+        + "message Player { string email = 1; Player referrer = 2; string tier = 3; }",
+        schema_id=9,
+    )
+    lake = SmallLake(tmp_path / "lake", made)
+    kind = message_class(made, "Event")
+    sent = kind(game_name="uno", gamer_id="a", player={"email": "x@y", "referrer": {"email": "z"}})
+    lake.take(batch_of([frame(made.key, sent.SerializeToString())]))
+    assert hidden(lake, UNO, "email") == {"player"}
+    assert hidden(lake, UNO, "other") == {"player"}
+    assert hidden(lake, UNO) == set()
 
 
 def test_columns_of_another_time_stay_hidden(tmp_path: Path) -> None:
@@ -87,6 +111,19 @@ def test_gold_hides_what_it_computes_of_hidden_columns(tmp_path: Path) -> None:
         ("SELECT * FROM silver_uno_events", False),
         ("SELECT struct(e.*) AS n FROM silver_uno_events e", False),
         ("SELECT a.gamer_id FROM silver_uno_events a NATURAL JOIN silver_uno_events b", False),
+        ("TABLE silver_uno_events", False),
+        ("FROM silver_uno_events |> WHERE latency_ms > 1", False),
+        ("FROM silver_uno_events", False),
+        ("SELECT c FROM silver_uno_events AS e(a, b, c)", False),
+        ("SELECT c FROM silver_uno_events e (a, b, c)", False),
+        ("SELECT c FROM (SELECT gamer_id FROM silver_uno_events) AS e(c)", False),
+        ("SELECT a.gamer_id FROM silver_uno_events a JOIN silver_uno_events b USING (gamer_id)", True),
+        ("SELECT a.gamer_id FROM silver_uno_events a JOIN silver_uno_events b ON (a.gamer_id = b.gamer_id)", True),
+        (
+            "SELECT CAST(sum(latency_ms) AS DECIMAL(10, 2)), count(*) FILTER (WHERE gamer_id IN ('a')) FROM silver_all",
+            True,
+        ),
+        ("SELECT gamer_id, rank() OVER (PARTITION BY gamer_id ORDER BY latency_ms) AS n FROM silver_uno_events", True),
     ],
 )
 def test_a_table_by_sql_is_seen_if_it_mentions_nothing_hidden(tmp_path: Path, query: str, is_seen: bool) -> None:
@@ -120,6 +157,7 @@ def test_users_see_their_tables(tmp_path: Path) -> None:
         ("Ann", {}, "users.Ann"),
         ("ann", {"tables": []}, "users.ann.tables"),
         ("ann", {"tables": ["x; DROP"]}, "is no pattern"),
+        ("ann", {"hide": ["home.street"]}, "is no name of a field"),
         ("ann", {"password": "x"}, "users.ann.password"),
         ("ann", {"password_file": ""}, "needs password_file for PostgreSQL, token_file"),
         ("ann", {"tables": ["gold_*"], "may": ["replay"]}, "who does not see everything"),
