@@ -16,6 +16,7 @@ from spark_app.followers.gold.compute import AggregateComputer
 from spark_app.followers.gold.spec import GoldSpec
 from spark_app.followers.gold.sql_tables.follower import Done, SqlFollower
 from spark_app.followers.gold.sql_tables.statements import SqlFiles, read_files
+from spark_app.followers.sinks import state as sink_state
 from spark_app.followers.sinks.tables import SinkTables
 from spark_app.lake import cursors
 from spark_app.model.log import log
@@ -88,6 +89,7 @@ def sink_followers(given: FollowerContext) -> list[SinkTables]:
     opened, lake = given.opened, given.opened.lake
     for name in cursors.names(lake):
         if name.startswith(cursors.SINK) and name.removeprefix(cursors.SINK) not in opened.settings.all_sinks:
+            sink_state.leave(lake, name.removeprefix(cursors.SINK))
             lake.storage.delete(cursors.key_of(lake, name))
             log.warning("the settings do not have a sink any more", sink=name.removeprefix(cursors.SINK))
     return [SinkTables(lake, opened.settings, opened.units.committer.synced)]

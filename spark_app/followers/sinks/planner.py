@@ -68,6 +68,9 @@ class UnitPlanner(Follower):
         began = read_durable(self._lake.storage, self._began)
         numbers = self._plans.numbers()
         self._lake.lease.check()  # who has taken over has other plans
+        is_away = state.was_away(self._lake, self._sink_name)
+        if stored is None and began is not None and not is_away:
+            stored = began["unit"]  # a crash came before the cursor was stored for the first time
         if stored is None and began is not None:
             if self._owns:
                 state.request_all(self._lake, self._sink_name)
@@ -75,6 +78,8 @@ class UnitPlanner(Follower):
                 text = "a sink was not in the settings for a while: rows of the units between are not sent"
                 log.error(text, sink=self.name, units_until=newest, remedy="`protolake resend --from` sends them")
             self._skip = began.get("skip", {})
+            self._write_began(unit=newest)
+            state.come_back(self._lake, self._sink_name)
             return newest
         for number in numbers:
             if stored is None or unit_of(number) > stored:
@@ -83,7 +88,8 @@ class UnitPlanner(Follower):
             if self._sink.begin == "all":
                 self._store(newest, self._all_of(self._lake.tables()))
             ends = {} if self._sink.begin == "all" or not newest else self._ends(newest)
-            self._write_began(ends)
+            self._write_began(ends=ends, unit=newest)
+            state.come_back(self._lake, self._sink_name)
             return newest
         self._skip = (began or {}).get("skip", {})
         return stored
@@ -96,8 +102,10 @@ class UnitPlanner(Follower):
                 return dict(unit.source["end"])
         return {}
 
-    def _write_began(self, ends: Offsets) -> None:
-        stored = json.dumps({"skip": self._skip, "ends": ends})
+    def _write_began(self, **changes: Any) -> None:
+        """Store how the sink began: `ends`, see `_ends`, the last `unit` then, and `skip`."""
+        before = read_durable(self._lake.storage, self._began) or {}
+        stored = json.dumps(before | {"skip": self._skip} | changes)
         write_durably(self._lake.storage, self._began, stored, "sink.state")
 
     def _all_of(self, tables: Iterable[str]) -> Iterator[Added]:
@@ -124,7 +132,7 @@ class UnitPlanner(Follower):
             upto = units.upto
         self._store(upto, itertools.chain.from_iterable(self._added(unit, self._skip) for unit in taken))
         if is_renewed:
-            self._write_began((read_durable(self._lake.storage, self._began) or {}).get("ends", {}))
+            self._write_began()
         return upto
 
     def _added(self, unit: Manifest, skip: Mapping[str, int]) -> Iterator[Added]:
@@ -177,7 +185,7 @@ class UnitPlanner(Follower):
             return self._store(units.upto, itertools.chain.from_iterable(found), request)
         if "all" in wanted or (self._owns and "from" in wanted):
             self._store(units.upto, self._all_of(self._lake.tables()), request)
-            return self._write_began({})
+            return self._write_began(ends={})
         columns = {table: zip(*rows, strict=True) for table, rows in wanted["rejected"].items()}
         added = [
             (table, (), [pa.table(list(map(pa.array, own)), names=COORDINATES.names).cast(COORDINATES)])

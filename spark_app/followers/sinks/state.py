@@ -2,6 +2,7 @@
 
 _protolake/sinks/crm/state.json            what the process has last said of it
 _protolake/sinks/crm/paused.json           {"why"}: it waits for a person
+_protolake/sinks/crm/away.json             a start of the app had not got it in its settings, and has removed its cursor
 _protolake/sinks/crm/requests/<id>.json    {"from": 40}: all rows since that unit are sent again; {"rejected":
                                            {table: [coordinates]}, "upto": line of the ledger}: these rows are;
                                            {"all": true}: everything is;
@@ -54,6 +55,20 @@ def resume(lake: Lake, name: str) -> None:
     lake.storage.delete(_pause_key(lake, name))
 
 
+def leave(lake: Lake, name: str) -> None:
+    """Note that the settings do not have a sink."""
+    write_durably(lake.storage, _away_key(lake, name), "{}", "sink.state")
+
+
+def was_away(lake: Lake, name: str) -> bool:
+    """Whether the settings did not have a sink for some time."""
+    return lake.storage.exists(_away_key(lake, name))
+
+
+def come_back(lake: Lake, name: str) -> None:
+    lake.storage.delete(_away_key(lake, name))
+
+
 def request(lake: Lake, name: str, wanted: Mapping[str, Any]) -> None:
     """Ask for rows to be sent again."""
     folder = f"{lake.sink(name)}/requests"
@@ -76,6 +91,10 @@ def requests(lake: Lake, name: str) -> list[tuple[str, dict[str, Any]]]:
 def id_of(key: str) -> str:
     """The id of a request, with which the numbers of its plans end."""
     return basename(key).removesuffix(".json")
+
+
+def _away_key(lake: Lake, name: str) -> str:
+    return f"{lake.sink(name)}/away.json"
 
 
 def _pause_key(lake: Lake, name: str) -> str:

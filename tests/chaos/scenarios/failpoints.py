@@ -238,7 +238,8 @@ def _points(*steps: str) -> list[str]:
 def _others() -> list[str]:
     """Steps of normal work that belong to no kind of unit."""
     of_units = ("ingest", "deferred", "replay", "rebuild", "renew", "resume", "checkpoint", "mend", "leave")
-    special = (*of_units, *OF_LOSSES, *OF_OLD_LAKES, *OF_FILES, *OF_REQUESTS, *OF_BUCKETS)
+    of_sinks = ("sink",)  # which another process takes: tests/unit/followers/test_sink_kills.py
+    special = (*of_units, *of_sinks, *OF_LOSSES, *OF_OLD_LAKES, *OF_FILES, *OF_REQUESTS, *OF_BUCKETS)
     return sorted({p.rsplit(".", 1)[0] for p in POINTS if not p.startswith(special)})
 
 

@@ -316,6 +316,26 @@ def test_a_crash_before_the_cursor_plans_the_same_rows_anew(
     assert sent(target) == silver(lake)
 
 
+@pytest.mark.parametrize("begin", ["all", "new"])
+def test_a_crash_before_the_first_cursor_loses_no_unit(
+    lake_of: Callable[..., SmallLake], target: Target, begin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sink has begun, and units come before it begins again: it was in the settings all the time."""
+    lake = lake_of(begin=begin)
+    take(lake, 2)
+    for _ in range(2):
+        opened = open_sink(lake)
+        with monkeypatch.context() as patched, pytest.raises(OSError, match="no space"):
+            patched.setattr(cursors, "store", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+            opened._runner.begin()
+        opened._lake.lease.release()
+        assert cursors.read(lake.lake, "sink.crm") is None
+        take(lake, 2)
+    deliver(lake)
+    offsets = sorted(row["_offset"] for row in target.rows())
+    assert offsets == ([0, 2, 4, 6, 8, 10] if begin == "all" else [4, 6, 8, 10])
+
+
 def test_another_process_waits_for_the_sink(lake_of: Callable[..., SmallLake]) -> None:
     lake = lake_of()
     first = Lake(lake.lake.address, "crm")
@@ -525,7 +545,8 @@ def test_a_sink_that_was_not_in_the_settings_keeps_what_was_planned(
     wait(lambda: state.read(lake.lake, "crm").get("state") == "down")
     process.stop()
     assert process.join(30)
-    lake.lake.storage.delete(cursors.key_of(lake.lake, "sink.crm"))  # as the app does without the sink
+    state.leave(lake.lake, "crm")  # as the app does without the sink
+    lake.lake.storage.delete(cursors.key_of(lake.lake, "sink.crm"))
     take(lake, 2)
     target.answer = lambda key, rows, tried: OK
     deliver(lake)
