@@ -98,7 +98,7 @@ class ServeSink(PostgresSink):
         self._own = sql.Identifier(target.namespace, TABLES)
         self._shaped: dict[str, Shape] = {}
         self._known_shapes: dict[str, tuple[tuple[int, str], Shape]] = {}
-        self._aside = set[str]()  # tables that cannot be made right now: all is sent anew when they can
+        self._aside = set[str]()  # tables that cannot be made right now: all is sent anew when they can be
         self._server = ""
         self._of_roles: list[str] = []  # what is in the way of roles
         self._roles = Roles(settings, lake.known_identity(), rights)
@@ -119,7 +119,8 @@ class ServeSink(PostgresSink):
         return "; ".join(filter(None, [*self._of_roles, *troubles]))
 
     def _tend(self, connection: Connection) -> Iterator[str]:
-        shapes = {table: self._shape_of(table) for table in self._chosen()}
+        definitions = self._definitions()
+        shapes = {table: self._shape_of(table, definitions) for table in self._chosen()}
         for table, shape in shapes.items():
             if shape is not None and self._shaped.get(table) != shape:
                 yield from self._tried(connection, table, shape)
@@ -134,6 +135,8 @@ class ServeSink(PostgresSink):
                     self._grant(connection, table, shape)
             with self._transaction(connection, changes_tables=True):
                 is_lost |= self._bring(connection, table, shape, is_current=True)
+                if is_lost or table in self._aside:  # before the end of the transaction, so that no crash comes between
+                    state.request_all(self._lake, self._name)
         except psycopg.Error as error:
             if connection.closed:
                 raise
@@ -141,9 +144,9 @@ class ServeSink(PostgresSink):
         except ConfigurationError as error:
             yield str(error)
         else:
-            if is_lost or table in self._aside:
-                state.request_all(self._lake, self._name)
+            if table in self._aside:
                 self._aside.discard(table)
+                self._remember()
             self._ready = {one for one in self._ready if one[0] != table}  # it may have lost columns
             self._shaped[table] = shape
 
@@ -152,12 +155,12 @@ class ServeSink(PostgresSink):
             return [table for table, _ in every_table(self._lake, self._all.layout)]
         return [table for table in self._lake.storage.list("") if self._all.layout.is_silver(table)]
 
-    def _shape_of(self, table: str) -> Shape | None:
-        """None if the table is gone meanwhile."""
+    def _shape_of(self, table: str, definitions: str | None = None) -> Shape | None:
+        """None if the table is gone meanwhile. `definitions` are those of now, if they are known."""
         handle = self._tables.look_again(table)
         if handle is None:
             return None
-        layout, definitions = self._all.layout, self._definitions() if self._all.users else ""
+        layout, definitions = self._all.layout, self._definitions() if definitions is None else definitions
         known = self._known_shapes.get(table)
         if known is not None and known[0] == (handle.version(), definitions):
             return known[1]
@@ -200,7 +203,10 @@ class ServeSink(PostgresSink):
         return known
 
     def _definitions(self) -> str:
-        """What rows may be made of, besides their columns and statements: definitions, and the schemas there are."""
+        """What rows may be made of, besides their columns and statements: definitions, and the schemas there are. It is
+        for users."""
+        if not self._all.users:
+            return ""
         storage, found = self._lake.storage, hashlib.sha256()
         for key in (self._lake.definitions, self._lake.ledger):
             found.update(storage.get(key) if storage.exists(key) else b"")
@@ -230,13 +236,18 @@ class ServeSink(PostgresSink):
                 self.close()
                 raise
             known = read_json(self._lake.storage, self._known) or {}
+            self._aside = set(known.get("aside", ()))
             if known.get("server") != server:
                 if known:  # it has lost its tables, or is another one
                     state.request_all(self._lake, self._name)
-                write_durably(self._lake.storage, self._known, json.dumps({"server": server}), "sink.state")
+                self._remember()
             if self._all.users:  # no row comes before all may see no more than they may now
                 list(self._tend(connection))
         return connection
+
+    def _remember(self) -> None:
+        known = {"server": self._server, "aside": sorted(self._aside)}
+        write_durably(self._lake.storage, self._known, json.dumps(known), "sink.state")
 
     def _send(self, call: Call) -> Outcome:
         """A table that cannot be made keeps back no other one: its rows are not written, and are asked for again when
@@ -256,6 +267,8 @@ class ServeSink(PostgresSink):
             is_own = isinstance(error, ConfigurationError) or (error.sqlstate or "")[:2] in OF_TABLES
             if is_own and not connection.closed:
                 self._aside.add(call.table)
+                self._shaped.pop(call.table, None)  # it is tried again
+                self._remember()
             raise
 
     def _claim(self, connection: Connection) -> str:
