@@ -35,6 +35,7 @@ class SqlTable:
         version: the version of the table that the last run made.
         failed: why the last run failed; "" if it did not.
         key: the columns that no two rows have alike, as far as the mode tells them.
+        is_changing: the table may have rows of another statement already, whose run has not ended.
     """
 
     table: str
@@ -56,6 +57,7 @@ class SqlTable:
     at: str
     failed: str = ""
     key: list[str] = field(default_factory=list)
+    is_changing: bool = False
 
     def column_of(self, field: str) -> str | None:
         """As `GoldSpec.column_of`: a query may make any row of any value."""

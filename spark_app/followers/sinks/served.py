@@ -216,7 +216,7 @@ class ServeSink(PostgresSink):
         """Of a table by SQL, and of those that it reads."""
         one = sql_tables.read(self._lake, table)
         if one is not None:
-            yield json.dumps([one.query, one.views, sorted(one.sources)])
+            yield json.dumps([one.query, one.views, sorted(one.sources), one.is_changing])
             for source in one.sources:
                 yield from self._statements(source)
 

@@ -120,6 +120,8 @@ class Hidden:
 
     def _of_sql(self, one: SqlTable) -> frozenset[str] | None:
         """A statement that mentions a hidden column anywhere, or takes all columns, may show it under any name."""
+        if one.is_changing:
+            return None
         names = set(self._fields)
         for source, version in one.sources.items():
             hidden = frozenset() if isinstance(version, str) else self.of(source)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spark_app.lake import sql_tables
 from spark_app.page.lineage.rights import Hidden, UserRights
 from spark_app.settings.models import Settings
 from tests.support.frames import batch_of, frame
@@ -132,6 +134,17 @@ def test_a_table_by_sql_is_seen_if_it_mentions_nothing_hidden(tmp_path: Path, qu
     write_table(lake, "top", {"n": "1"}, query="SELECT n FROM board", sources=("board",))
     assert hidden(lake, "board", "ssn") == (set() if is_seen else None)
     assert hidden(lake, "top", "ssn") == (set() if is_seen else None)
+
+
+def test_a_table_whose_statement_changes_is_hidden_meanwhile(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path)
+    write_table(lake, "board", {"gamer_id": "a"}, query="SELECT gamer_id FROM silver_uno_events", sources=(UNO,))
+    board = sql_tables.read(lake.lake, "board")
+    assert board is not None
+    assert hidden(lake, "board", "ssn") == set()
+    sql_tables.store(lake.lake, replace(board, is_changing=True))
+    assert hidden(lake, "board", "ssn") is None
+    assert hidden(lake, "board") == set()
 
 
 def test_tables_with_bytes_are_hidden_from_who_may_not_see_all(tmp_path: Path) -> None:

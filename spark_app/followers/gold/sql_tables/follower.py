@@ -276,6 +276,8 @@ class SqlFollower(Follower):
             count, writer = before.rows if before else 0, self._writer(one, plan)
             if sources is run.new and not writer.is_there(one.name):
                 raise DeltaError(f"table {one.name} was removed")
+            if before is not None and not is_same:
+                self._store(replace(before, is_changing=True))  # who may see its rows is decided by what is known
             self._reader.register(sources)
             rows = self._session.sql(one.query)
             if plan.mode == "fold" and sources is run.new:
