@@ -42,7 +42,7 @@ class Postgres(Server):
         return f"postgresql://{self.user}@{HOST}:{self.port}/{DATABASE}, with its password in {self.dsn_file}"
 
     def prepare(self) -> None:
-        if not (self.folder / "PG_VERSION").exists():
+        if not self.folder.exists():
             self._initialize()
         values: dict[str, Any] = {
             "host": HOST,
@@ -85,22 +85,25 @@ class Postgres(Server):
         return file.read_text()
 
     def _initialize(self) -> None:
-        self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        made = self.folder.with_name("postgres.new")  # what is whole gets its name last
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir(parents=True, mode=0o700)
         secret = self.folder.with_name("postgres.initial")
         secret.touch(mode=0o600)
         secret.write_text(self._password)
         if _as_another():
-            for path in (self.folder, secret):
+            for path in (made, secret):
                 shutil.chown(path, *_user())
-            if subprocess.run([*_as_another(), "test", "-x", str(self.folder)], check=False).returncode:
+            if subprocess.run([*_as_another(), "test", "-x", str(made)], check=False).returncode:
                 why = f"PostgreSQL does not run as root, and user {_user()[0]} cannot reach {self.folder}"
                 raise LocalError(f"{why}: run this as another user, or give a --state that all users can enter")
-        command = [*_as_another(), program("initdb"), f"--pgdata={self.folder}", f"--pwfile={secret}"]
+        command = [*_as_another(), program("initdb"), f"--pgdata={made}", f"--pwfile={secret}"]
         command += ["--auth=scram-sha-256", f"--username={self.user}", *self.given]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd="/")
         secret.unlink()
         if done.returncode:
             raise LocalError(f"PostgreSQL cannot make its data folder {self.folder}: {done.stderr.strip()}")
+        made.rename(self.folder)
 
 
 def program(name: str) -> str:

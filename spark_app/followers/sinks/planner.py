@@ -70,7 +70,7 @@ class UnitPlanner(Follower):
         self._lake.lease.check()  # who has taken over has other plans
         is_away = state.was_away(self._lake, self._sink_name)
         if stored is None and began is not None and not is_away:
-            stored = began["unit"]  # a crash came before the cursor was stored for the first time
+            stored = began.get("unit")  # a crash came before the cursor was stored for the first time
         if stored is None and began is not None:
             if self._owns:
                 state.request_all(self._lake, self._sink_name)
