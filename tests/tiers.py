@@ -84,6 +84,7 @@ NEEDS = {
     "producer/*": "stack",
     "spark_app/audit/*": "unit stack:*audit*",
     "spark_app/page/*": "unit browser stack:*page* stack:*alerts* stack:*prometheus*",
+    "spark_app/followers/sinks/*": "unit stack:*sink* stack:*serve* stack:*postgres*",
     "spark_app/followers/*": "unit spark crashes",
     "spark_app/recovery/*": "unit spark stack:*recovery* crashes",
     "spark_app/tables/*": "unit spark crashes:expectations faults:paused_*",

@@ -99,6 +99,7 @@ def test_new_removed_and_uncommitted_files_are_changes(commit: Repository, tmp_p
         ("tests/chaos/stage.py", {"tools", "crashes", "buckets", "faults"}),
         ("tests/chaos/scenarios/kills.py", {"crashes": ["kills"]}),
         ("tests/spark/test_spark_gold.py", {"spark": ["tests/spark/test_spark_gold.py"]}),
+        ("spark_app/followers/sinks/plan.py", {"unit", "stack"}),
         ("tests/e2e/compose.py", {"e2e": [f"tests/e2e/test_compose{name}.py" for name in ("", "_bi", "_cluster")]}),
         ("spark_app/audit/frames.py", {"unit", "stack"}),
     ],
