@@ -114,6 +114,7 @@ def test_every_package_and_scenario_is_known() -> None:
     packages = {f"spark_app/{path.name}/*" for path in (tiers.ROOT / "spark_app").iterdir() if path.is_dir()}
     assert {pattern for pattern in tiers.NEEDS if pattern.startswith("spark_app/")} - packages == {
         "spark_app/*",
+        "spark_app/followers/sinks/*",
         "spark_app/sources/files/*",
     }
     assert {name for shard in tiers.SHARDS.values() for name in shard.scenarios} == ENTRIES.keys()
