@@ -70,6 +70,7 @@ def test_rows_and_changes_reach_a_service_while_everything_is_killed(
                 deliver = stage.spawn("deliver")
         wait_until(lambda: stage.status().get("bronze") == 2000 and not stage.status()["lag"], "all records")
         wait_until(lambda: _players(target) == _gold(stage), "the players")
+        wait_until(lambda: state.read(lake, "events").get("planned", 0) >= max(lake.units()), "all units planned")
         wait_until(lambda: not any(one["waiting"] for one in state.read_all(lake).values()), "nothing to wait")
         calls = stage.lake / "sink_calls"
         wait_until(lambda: calls.exists() and _moved(calls) >= len(target.accepted), "the table of calls")

@@ -104,14 +104,15 @@ def open_spans(start: int, stop: int, lines: Iterable[Line]) -> list[tuple[int, 
     not known).
 
     Args:
-        lines: those of its part.
+        lines: those of its part, in the order in which they were written.
     """
     own = [line for line in lines if start <= line.start and line.stop <= stop]
     done = sorted((line.start, line.stop) for line in own if line.result != "divided")
     found, at = [], start
     for begin, end in [*done, (stop, stop)]:
         if begin > at:
-            suspects = [line.stop for line in own if line.result == "divided" and line.start <= at < line.stop <= begin]
-            found.append((at, begin, min(suspects, default=0)))
+            # As the process that made these calls: it looks for the row in what it has divided last, until that ends.
+            suspect = next((line.stop for line in reversed(own) if line.result == "divided" and line.start <= at), 0)
+            found.append((at, begin, suspect if at < suspect <= begin else 0))
         at = max(at, end)
     return found

@@ -433,6 +433,10 @@ def test_the_app_moves_the_ledger_into_tables(lake_of: Callable[..., SmallLake],
         ([(0, 8, "divided"), (0, 4, "accepted")], [(4, 8, 8)]),
         ([(0, 8, "divided"), (0, 4, "divided"), (0, 2, "accepted")], [(2, 8, 4)]),
         ([(0, 8, "divided"), (0, 4, "divided"), (0, 2, "divided"), (0, 1, "rejected")], [(1, 8, 2)]),
+        (
+            [(0, 8, "divided"), (0, 1, "accepted"), (1, 3, "divided"), (1, 2, "accepted"), (2, 3, "rejected")],
+            [(3, 8, 0)],
+        ),
     ],
 )
 def test_a_division_goes_on_where_it_was(lines: list[tuple[int, int, Any]], left: list[tuple[int, int, int]]) -> None:
