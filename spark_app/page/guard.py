@@ -98,9 +98,13 @@ class Guard:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         key = self._key(Headers(scope=scope), scope["query_string"])
-        response = self._refusal(scope, key) or (key and self._entry(scope, key))
-        if key is None or response:
-            return await (response or PlainTextResponse(NO_TOKEN, 401))(scope, receive, send)
+        response = self._refusal(scope, key)
+        if response is None:
+            assert key is not None
+            response = self._entry(scope, key)
+        if response is not None:
+            return await response(scope, receive, send)
+        assert key is not None
         # What follows may log an address, so it gets none with the token.
         clean = {**scope, "query_string": urlencode(_rest(scope)).encode(), USER: key.user}
         await self._app(clean, receive, _with_safety(send))

@@ -15,7 +15,9 @@ from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
 from tests.chaos.lab import Lab
 from tests.chaos.stage import Stage
+from tests.support.postgres import server
 
+__all__ = ["server"]
 FIRST = "test_stack_golden_lake"
 
 

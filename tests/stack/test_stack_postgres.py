@@ -69,12 +69,6 @@ IN_JSON: dict[str, list[Any]] = {
 STRINGS = ["", "plain", "\\N", "\\", "a\tb", "a\nb\r\nc", "'\";--", "ä€😀", "\x01\x7f", "\\\\x41", "\\.", "{}%s", " x "]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer.running() as running:
-        yield running
-
-
 @pytest.fixture
 def database(server: PostgresServer, tmp_path: Path, request: pytest.FixtureRequest) -> Database:
     return Database(server, re.sub(r"\W+", "_", request.node.name).lower()[:60], tmp_path)

@@ -34,12 +34,6 @@ FORMS = ROOT / "tests/cases/denied_statements.sql"
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer.running() as running:
-        yield running
-
-
 @pytest.fixture
 def database(server: PostgresServer, tmp_path: Path, request: pytest.FixtureRequest) -> Database:
     found = Database(server, re.sub(r"\W+", "_", request.node.name).lower()[:60], tmp_path)

@@ -73,12 +73,6 @@ const {Client} = require(process.argv[2] + "/node_modules/pg");
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer.running() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def served(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """With the users ann, who sees all of gold, and ben, who may not see one field."""
     folder = tmp_path_factory.mktemp("clients")

@@ -23,12 +23,6 @@ KILLS = 30
 BOARDS = ("leader_board", "player_hours", "unified_gold")
 
 
-@pytest.fixture
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer.running() as running:
-        yield running
-
-
 def is_equal(database: Database, stage: Stage) -> bool:
     """Whether the server has the rows of gold, and of the tables by SQL."""
     try:

@@ -55,6 +55,13 @@ class PostgresServer(Postgres):
         return psycopg.connect(**where, user=user, password=password, autocommit=True)
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """One for the tests of a module."""
+    with PostgresServer.running() as running:
+        yield running
+
+
 class Database:
     """A schema of a test's own, and a sink that writes there."""
 

@@ -33,15 +33,17 @@ from spark_app.lake.files.state_files import read_json, write_durably
 from spark_app.lake.lake import Lake
 from spark_app.model.errors import ConfigurationError, LeaseLost, ProtolakeError
 from spark_app.model.gold_functions import STATE
-from spark_app.model.record_schemas import LANDED, LINEAGE_SCHEMA
+from spark_app.model.record_schemas import LANDED, LINEAGE_COORDINATES
 from spark_app.settings.models import Settings
 from spark_app.settings.serving import SERVE
 
 LAKE, TABLES = "protolake_lake", "protolake_tables"
 IN_A_BUCKET_S = 30.0  # each look costs money
-COORDINATES = [name for name in LINEAGE_SCHEMA.names if name in ("_topic", "_topic_id", "_partition", "_offset")]
-LONG = {"timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone"}
-LONG["time"] = "time without time zone"
+LONG = {
+    "timestamptz": "timestamp with time zone",
+    "timestamp": "timestamp without time zone",
+    "time": "time without time zone",
+}
 OF_TABLES = {"22", "23", "2B", "42", "54"}  # classes of errors that are about one table
 TIMES = {LONG["timestamptz"], LONG["timestamp"], "date"}
 THERE = """
@@ -101,8 +103,7 @@ class ServeSink(PostgresSink):
         self._aside = set[str]()  # tables that cannot be made right now: all is sent anew when they can be
         self._server = ""
         self._of_roles: list[str] = []  # what is in the way of roles
-        self._roles = Roles(settings, lake.known_identity(), rights)
-        self._rights = rights
+        self._roles = Roles(settings, self._identity, rights)
         self._origins: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {}  # table -> origin, and who sees what
 
     def tend(self) -> str:
@@ -147,8 +148,12 @@ class ServeSink(PostgresSink):
             if table in self._aside:
                 self._aside.discard(table)
                 self._remember()
-            self._ready = {one for one in self._ready if one[0] != table}  # it may have lost columns
+            self._look_anew(table)  # it may have lost columns
             self._shaped[table] = shape
+
+    def _look_anew(self, table: str) -> None:
+        """The next call makes sure of the table again."""
+        self._ready = {one for one in self._ready if one[0] != table}
 
     def _chosen(self) -> Iterable[str]:
         if self._name == SERVE:
@@ -168,7 +173,7 @@ class ServeSink(PostgresSink):
         key: tuple[str, ...] = ()
         if layout.is_silver(table):
             own = [field for field in columns if not field.name.startswith("_")]
-            columns = pa.schema([*own, *(columns.field(name) for name in (*COORDINATES, LANDED))])
+            columns = pa.schema([*own, *(columns.field(name) for name in (*LINEAGE_COORDINATES, LANDED))])
             indexed = {name.casefold() for name in (self._all.event.key, self._all.event.time)} | {LANDED}
         else:
             columns = pa.schema([field for field in columns if not field.name.startswith(STATE)])
@@ -192,13 +197,14 @@ class ServeSink(PostgresSink):
 
     def _seen(self, table: str, schema: pa.Schema, definitions: str) -> tuple[str, dict[str, tuple[str, ...]]]:
         """(a hash of what decides besides the columns, user -> the columns that the user sees)"""
-        if self._rights is None or not self._all.users:
+        rights = self._roles.rights
+        if rights is None or not self._all.users:
             return "", {}
         texts, names = [str(schema), definitions, *self._statements(table)], schema.names
         origin = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
         known = self._origins.get(table)
         if known is None or known[0] != origin:
-            self._rights.renew()
+            rights.renew()
             known = self._origins[table] = origin, self._roles.seen(table, names)
         return known
 
@@ -260,7 +266,7 @@ class ServeSink(PostgresSink):
 
     def _prepared(self, connection: Connection, call: Call) -> sql.Identifier:
         if self._all.users and self._shaped.get(call.table) != self._shape_of(call.table):
-            self._ready = {one for one in self._ready if one[0] != call.table}  # others may see it now
+            self._look_anew(call.table)  # others may see it now
         try:
             return super()._prepared(connection, call)
         except (psycopg.Error, ConfigurationError) as error:
@@ -283,12 +289,12 @@ class ServeSink(PostgresSink):
         connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"protolake {namespace}"])  # one makes it
         run_statement(connection, f"CREATE TABLE IF NOT EXISTS {{lake}} ({one}, lake text, server text)", **parts)
         run_statement(connection, "CREATE TABLE IF NOT EXISTS {tables} (name text PRIMARY KEY, sink text)", **parts)
-        mine = {"identity": self._lake.known_identity(), "server": uuid.uuid4().hex}
+        mine = {"identity": self._identity, "server": uuid.uuid4().hex}
         begin = "INSERT INTO {lake} (lake, server) VALUES ({identity}, {server}) ON CONFLICT DO NOTHING"
         run_statement(connection, begin, **parts, **mine)
         found = connection.execute(sql.SQL("SELECT lake, server FROM {lake}").format(**parts)).fetchone()
         assert found is not None
-        if found[0] != mine["identity"]:
+        if found[0] != self._identity:
             why = f"the schema {namespace} has the tables of another lake: name another one"
             raise ConfigurationError(
                 f"serve.schema_name: {why}, or drop {namespace}.{LAKE} and {namespace}.{TABLES} there"
@@ -355,9 +361,8 @@ class ServeSink(PostgresSink):
             columns = [(sql.Identifier(name), sql.SQL(kind)) for name, (kind, _) in shape.columns.items()]
             self._create(connection, table, [sql.SQL("{} {}").format(*one) for one in columns])
         for name, (kind, _) in shape.columns.items() if there else ():
-            column = {"column": sql.Identifier(name), "kind": sql.SQL(kind)}
             if name not in there:
-                changes.append(sql.SQL("ADD COLUMN {column} {kind}").format(**column))
+                changes.append(sql.SQL("ADD COLUMN {} {}").format(sql.Identifier(name), sql.SQL(kind)))
             elif there[name][0] != kind:
                 is_lost |= self._retype(connection, parts["table"], sql.Identifier(name), sql.SQL(kind))
         for name in there if is_current else ():
@@ -377,7 +382,6 @@ class ServeSink(PostgresSink):
                 run_statement(connection, on, **parts, column=sql.Identifier(name), text=text)
         if (connection.execute(COMMENT, [path]).fetchone() or ("",))[0] != (shape.comment or None):
             run_statement(connection, "COMMENT ON TABLE {table} IS {text}", **parts, text=shape.comment)
-
         self._grant(connection, table, shape)
         return is_lost
 
@@ -399,8 +403,9 @@ class ServeSink(PostgresSink):
         if self._lake.known_identity() != self._identity:  # its folder is gone for a moment
             return
         found = connection.execute(sql.SQL("SELECT name, sink FROM {}").format(self._own)).fetchall()
+        sinks = self._all.all_sinks.keys()
         for table, sink in found:
-            is_orphan = self._name == SERVE and sink not in self._all.all_sinks
+            is_orphan = self._name == SERVE and sink not in sinks
             if not is_orphan and (sink != self._name or table in kept):
                 continue
             try:
